@@ -1,0 +1,52 @@
+"""The capability a dispatch carries: it binds a callback to that one dispatch, and says nothing about who calls.
+
+It is derived from the dispatch's id and a relay key and never stored, so a leak of the database leaks none. The first
+key signs, all verify, which is how a key is rotated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_PREFIX = "crcr1"
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityKeys:
+    """Keys in force, newest first. Their bytes never show in ``repr``."""
+
+    keys: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys or any(len(key) < 16 for key in self.keys):
+            raise ValueError("SECRET_KEYS: each key needs at least 16 characters, and there must be one")
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> CapabilityKeys:
+        """Keys from their texts. Raises ValueError for a short one or none."""
+        return cls(tuple(text.encode() for text in texts))
+
+    def issue(self, dispatch_id: int) -> str:
+        """The capability of this dispatch."""
+        return f"{_PREFIX}.{dispatch_id}.{_mac(self.keys[0], dispatch_id)}"
+
+    def dispatch_of(self, token: str) -> int | None:
+        """The dispatch a capability was issued for, or None where no key of ours made it."""
+        prefix, _, rest = token.partition(".")
+        number, _, mac = rest.partition(".")
+        if prefix != _PREFIX or not (number.isascii() and number.isdigit() and len(number) < 19) or not mac.isascii():
+            return None
+        dispatch_id = int(number)
+        # All keys are tried whatever the first says, so that the time taken tells nothing of which key fitted.
+        fits = [hmac.compare_digest(_mac(key, dispatch_id), mac) for key in self.keys]
+        return dispatch_id if any(fits) else None
+
+    def __repr__(self) -> str:
+        return f"CapabilityKeys({len(self.keys)} keys)"
+
+
+def _mac(key: bytes, dispatch_id: int) -> str:
+    return hmac.new(key, f"dispatch {dispatch_id}".encode(), hashlib.sha256).hexdigest()
