@@ -231,14 +231,6 @@ class Check(SQLModel, table=True):
     last_error: str | None = Field(default=None, sa_type=Text)
 
 
-class Lane(SQLModel, table=True):
-    """Effects of one lane are performed one after another, in the order they were planned."""
-
-    __tablename__ = "lane"
-    key: str = Field(primary_key=True, max_length=512)
-    pacing: str = Field(max_length=128)  # The installation whose limits hold this lane back.
-
-
 class Pacing(SQLModel, table=True):
     """How long GitHub asked us to leave one installation alone. Shared by all replicas."""
 
@@ -249,7 +241,10 @@ class Pacing(SQLModel, table=True):
 
 
 class Effect(SQLModel, table=True):
-    """Something we decided to do, written down in the transaction that decided it."""
+    """Something we decided to do, written down in the transaction that decided it.
+
+    Effects of one lane are performed one after another, in the order they were planned.
+    """
 
     __tablename__ = "effect"
     __table_args__ = (
@@ -278,6 +273,7 @@ class Effect(SQLModel, table=True):
     )
     id: int | None = Field(default=None, sa_column=_key())
     lane: str = Field(max_length=512)
+    pacing: str = Field(max_length=128)  # The account whose limits hold this effect back.
     kind: str
     subject_id: int = Field(default=0, sa_type=_BIG)
     subject: str = ""

@@ -1,0 +1,302 @@
+"""The outbox in SQL: write effects down, claim what is due, note how it ended.
+
+An effect lives in a lane, and only the oldest open effect of a lane can be claimed, which keeps order where order
+matters. A claim is a lease with a fencing number (``attempts``): whoever comes back after its lease was taken over
+finds that its note no longer fits. The heads of all lanes come from one pass over the partial index of open effects,
+so that no table of lanes has to be kept in step with them, and one blocked lane with thousands waiting stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Insert, and_, bindparam, case, func, insert, null, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from relay.effects import Kind, NewEffect
+from relay.store.tables import Attempt, Effect, Pacing
+
+#: A claim that nobody comes back from is free again after this long. Longer than any single GitHub call may take.
+LEASE = timedelta(seconds=60)
+
+_effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_pacing = Pacing.__table__  # type: ignore[attr-defined]
+_attempt = Attempt.__table__  # type: ignore[attr-defined]
+
+_BATCH = 500  # Below SQLite's bound on variables in one statement, whatever the row's width.
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """An effect that is ours to perform until its lease ends."""
+
+    id: int
+    lane: str
+    pacing: str
+    kind: Kind
+    subject_id: int
+    subject: str
+    attempts: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one attempt ended. ``due`` is set when it will be tried again, ``resting`` when its account must rest."""
+
+    effect: Claimed
+    outcome: str  # done, retry, limited, dead
+    seconds: float
+    reason: str = ""
+    detail: str = ""
+    due: datetime | None = None
+    resting: datetime | None = None
+
+
+def on_conflict_do_nothing(conn: Connection, table: Any, **where: Any) -> Insert:
+    """An INSERT that leaves an existing row alone, in the dialect of this connection."""
+    if conn.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing(**where)
+    return sqlite.insert(table).on_conflict_do_nothing(**where)
+
+
+def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> None:
+    """Write effects down in their order. One with a ``coalesce_key`` that already waits is left out."""
+    values = [
+        {
+            "lane": effect.lane,
+            "pacing": effect.pacing,
+            "kind": effect.kind.value,
+            "subject_id": effect.subject_id,
+            "subject": effect.subject,
+            "coalesce_key": effect.coalesce_key,
+            "state": "ready",
+            "priority": effect.priority,
+            "due": now + effect.delay,
+            "attempts": 0,
+            "created_at": now,
+            "reason": "",
+            "detail": "",
+        }
+        for effect in effects
+    ]
+    for start in range(0, len(values), _BATCH):
+        conn.execute(on_conflict_do_nothing(conn, _effect), values[start : start + _BATCH])
+
+
+def _claim_statement(dialect: str) -> Any:
+    """The claim. ``now``, ``until``, ``me`` and ``count`` are bound when it runs."""
+    heads = (
+        select(func.min(_effect.c.id).label("id"))
+        .where(_effect.c.state.in_(("ready", "running")))
+        .group_by(_effect.c.lane)
+        .subquery("heads")
+    )
+    candidate = _effect.alias("candidate")
+    now = bindparam("now", type_=_effect.c.due.type)
+    due = (
+        select(candidate.c.id)
+        .select_from(
+            heads.join(candidate, candidate.c.id == heads.c.id).outerjoin(_pacing, _pacing.c.key == candidate.c.pacing)
+        )
+        .where(
+            or_(_pacing.c.not_before.is_(None), _pacing.c.not_before <= now),
+            candidate.c.due <= now,
+            or_(candidate.c.state == "ready", and_(candidate.c.state == "running", candidate.c.lease < now)),
+        )
+        # Newest first within one priority, so that after an outage the heads people look at are served first.
+        .order_by(candidate.c.priority, candidate.c.id.desc())
+        .limit(bindparam("count"))
+    )
+    if dialect == "postgresql":
+        due = due.with_for_update(of=candidate, skip_locked=True)
+    return (
+        update(_effect)
+        .where(_effect.c.id.in_(due))
+        .values(
+            state="running",
+            attempts=_effect.c.attempts + 1,
+            lease=bindparam("until", type_=_effect.c.due.type),
+            owner=bindparam("me"),
+        )
+        .returning(
+            _effect.c.id,
+            _effect.c.lane,
+            _effect.c.pacing,
+            _effect.c.kind,
+            _effect.c.subject_id,
+            _effect.c.subject,
+            _effect.c.attempts,
+            _effect.c.created_at,
+            _effect.c.priority,
+        )
+    )
+
+
+_CLAIM = {dialect: _claim_statement(dialect) for dialect in ("sqlite", "postgresql")}
+
+
+def claim(conn: Connection, *, owner: str, count: int, now: datetime) -> list[Claimed]:
+    """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + LEASE``."""
+    rows = conn.execute(
+        _CLAIM[conn.dialect.name], {"now": now, "until": now + LEASE, "me": owner, "count": count}
+    ).all()
+    rows = sorted(rows, key=lambda row: (row.priority, -row.id))
+    return [
+        Claimed(row.id, row.lane, row.pacing, Kind(row.kind), row.subject_id, row.subject, row.attempts, row.created_at)
+        for row in rows
+    ]
+
+
+_FINISH = (
+    update(_effect)
+    .where(
+        _effect.c.id == bindparam("b_id"),
+        _effect.c.owner == bindparam("b_owner"),
+        _effect.c.attempts == bindparam("b_attempts"),
+        _effect.c.state == "running",
+    )
+    .values(
+        state=bindparam("b_state"),
+        # A retry may find that a later effect with the same coalescing key waits already: it gives the key up, since
+        # the unique index allows one waiting effect for each key, and being done twice is harmless by design.
+        coalesce_key=case((bindparam("b_state") == "ready", null()), else_=_effect.c.coalesce_key),
+        due=bindparam("b_due", type_=_effect.c.due.type),
+        finished_at=bindparam("b_finished", type_=_effect.c.due.type),
+        reason=bindparam("b_reason"),
+        detail=bindparam("b_detail"),
+        lease=None,
+        owner=None,
+    )
+    .returning(_effect.c.id)
+)
+
+
+def finish(conn: Connection, ended: Sequence[Ended], *, owner: str, now: datetime) -> tuple[Ended, ...]:
+    """Note how attempts ended; returns those whose lease was still ours. The others were taken over and noted there."""
+    noted: list[Ended] = []
+    for end in ended:
+        state = {"done": "done", "dead": "dead"}.get(end.outcome, "ready")
+        parameters = {
+            "b_id": end.effect.id,
+            "b_owner": owner,
+            "b_attempts": end.effect.attempts,
+            "b_state": state,
+            "b_due": end.due or now,
+            "b_finished": None if state == "ready" else now,
+            "b_reason": end.reason,
+            "b_detail": end.detail,
+        }
+        if conn.execute(_FINISH, parameters).first() is not None:
+            noted.append(end)
+    if noted:
+        conn.execute(
+            insert(_attempt),
+            [
+                {
+                    "effect_id": end.effect.id,
+                    "number": end.effect.attempts,
+                    "finished_at": now,
+                    "seconds": end.seconds,
+                    "outcome": end.outcome,
+                    "reason": end.reason,
+                    "detail": end.detail,
+                }
+                for end in noted
+            ],
+        )
+    for end in noted:
+        if end.resting is not None:
+            rest(conn, end.effect.pacing, end.resting, end.reason)
+    return tuple(noted)
+
+
+def rest(conn: Connection, pacing: str, until: datetime, reason: str) -> None:
+    """Leave this account alone until then. A shorter rest never replaces a longer one."""
+    values = {"key": pacing, "not_before": until, "reason": reason}
+    conn.execute(on_conflict_do_nothing(conn, _pacing), values)
+    conn.execute(
+        update(_pacing)
+        .where(_pacing.c.key == pacing, _pacing.c.not_before < until)
+        .values(not_before=until, reason=reason)
+    )
+
+
+def release(conn: Connection, claimed: Sequence[Claimed], *, owner: str, now: datetime) -> None:
+    """Give back what was claimed and not begun, as if it had never been taken."""
+    for effect in claimed:
+        conn.execute(
+            update(_effect)
+            .where(
+                _effect.c.id == effect.id,
+                _effect.c.owner == owner,
+                _effect.c.attempts == effect.attempts,
+                _effect.c.state == "running",
+            )
+            .values(state="ready", attempts=_effect.c.attempts - 1, lease=None, owner=None, due=now, coalesce_key=None)
+        )
+
+
+def cancel(
+    conn: Connection, *, kinds: Sequence[Kind], subject_ids: Sequence[int], reason: str, now: datetime
+) -> tuple[int, ...]:
+    """Cancel waiting effects on these subjects; returns the subjects for which that was still possible."""
+    if not subject_ids:
+        return ()
+    cancelled = conn.execute(
+        update(_effect)
+        .where(
+            _effect.c.kind.in_([kind.value for kind in kinds]),
+            _effect.c.subject_id.in_(subject_ids),
+            _effect.c.state == "ready",
+        )
+        .values(state="cancelled", finished_at=now, reason=reason)
+        .returning(_effect.c.subject_id)
+    )
+    return tuple(sorted({row.subject_id for row in cancelled}))
+
+
+def revive(
+    conn: Connection,
+    *,
+    kinds: Sequence[Kind],
+    now: datetime,
+    subject_ids: Sequence[int] | None = None,
+    subjects: Sequence[str] | None = None,
+    reasons: Sequence[str] | None = None,
+) -> tuple[int, ...]:
+    """Try dead effects again, with a fresh schedule; returns the subject ids revived.
+
+    Narrow by subject id, by subject (a repository's name) or by the reason they died of.
+    """
+    condition = [_effect.c.kind.in_([kind.value for kind in kinds]), _effect.c.state == "dead"]
+    if subject_ids is not None:
+        condition.append(_effect.c.subject_id.in_(subject_ids))
+    if subjects is not None:
+        condition.append(_effect.c.subject.in_(subjects))
+    if reasons is not None:
+        condition.append(_effect.c.reason.in_(reasons))
+    revived = conn.execute(
+        update(_effect)
+        .where(*condition)
+        .values(state="ready", due=now, attempts=0, finished_at=None, coalesce_key=None)
+        .returning(_effect.c.subject_id)
+    )
+    return tuple(sorted({row.subject_id for row in revived}))
+
+
+def next_due(conn: Connection) -> datetime | None:
+    """When the next waiting effect comes due, which may be past; None when nothing waits."""
+    found: datetime | None = conn.execute(
+        select(_effect.c.due).where(_effect.c.state == "ready").order_by(_effect.c.due).limit(1)
+    ).scalar()
+    return found
+
+
+def open_count(conn: Connection) -> int:
+    """How many effects are still owed."""
+    owed = select(func.count()).select_from(_effect).where(_effect.c.state.in_(("ready", "running")))
+    return int(conn.execute(owed).scalar() or 0)
