@@ -40,6 +40,7 @@ class Claimed:
     subject_id: int
     subject: str
     attempts: int
+    failures: int
     created_at: datetime
 
 
@@ -77,6 +78,7 @@ def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> No
             "priority": effect.priority,
             "due": now + effect.delay,
             "attempts": 0,
+            "failures": 0,
             "created_at": now,
             "reason": "",
             "detail": "",
@@ -130,6 +132,7 @@ def _claim_statement(dialect: str) -> Any:
             _effect.c.subject_id,
             _effect.c.subject,
             _effect.c.attempts,
+            _effect.c.failures,
             _effect.c.created_at,
             _effect.c.priority,
         )
@@ -146,7 +149,17 @@ def claim(conn: Connection, *, owner: str, count: int, now: datetime) -> list[Cl
     ).all()
     rows = sorted(rows, key=lambda row: (row.priority, -row.id))
     return [
-        Claimed(row.id, row.lane, row.pacing, Kind(row.kind), row.subject_id, row.subject, row.attempts, row.created_at)
+        Claimed(
+            id=row.id,
+            lane=row.lane,
+            pacing=row.pacing,
+            kind=Kind(row.kind),
+            subject_id=row.subject_id,
+            subject=row.subject,
+            attempts=row.attempts,
+            failures=row.failures,
+            created_at=row.created_at,
+        )
         for row in rows
     ]
 
@@ -161,6 +174,7 @@ _FINISH = (
     )
     .values(
         state=bindparam("b_state"),
+        failures=_effect.c.failures + bindparam("b_failed"),
         # A retry may find that a later effect with the same coalescing key waits already: it gives the key up, since
         # the unique index allows one waiting effect for each key, and being done twice is harmless by design.
         coalesce_key=case((bindparam("b_state") == "ready", null()), else_=_effect.c.coalesce_key),
@@ -185,6 +199,7 @@ def finish(conn: Connection, ended: Sequence[Ended], *, owner: str, now: datetim
             "b_owner": owner,
             "b_attempts": end.effect.attempts,
             "b_state": state,
+            "b_failed": int(end.outcome in {"retry", "dead"}),
             "b_due": end.due or now,
             "b_finished": None if state == "ready" else now,
             "b_reason": end.reason,
@@ -282,7 +297,7 @@ def revive(
     revived = conn.execute(
         update(_effect)
         .where(*condition)
-        .values(state="ready", due=now, attempts=0, finished_at=None, coalesce_key=None)
+        .values(state="ready", due=now, failures=0, finished_at=None, coalesce_key=None)
         .returning(_effect.c.subject_id)
     )
     return tuple(sorted({row.subject_id for row in revived}))

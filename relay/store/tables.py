@@ -281,7 +281,8 @@ class Effect(SQLModel, table=True):
     state: str = "ready"  # ready, running, done, dead, cancelled
     priority: int = 0  # Smaller goes first.
     due: datetime
-    attempts: int = 0
+    attempts: int = 0  # Claims so far; also the fencing number of a lease.
+    failures: int = 0  # Failures that count against the retry schedule; a rate limit does not.
     lease: datetime | None = None
     owner: str | None = None
     created_at: datetime

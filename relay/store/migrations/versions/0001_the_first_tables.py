@@ -145,6 +145,7 @@ def upgrade() -> None:
         sa.Column("priority", sa.Integer(), nullable=False),
         sa.Column("due", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("lease", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True),
         sa.Column("owner", sqlmodel.sql.sqltypes.AutoString(), nullable=True),
         sa.Column("created_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=False),

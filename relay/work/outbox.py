@@ -1,0 +1,298 @@
+"""The worker: claims effects that are due, has them performed, and notes how each ended.
+
+It decides nothing about what an effect means. A performer turns a claimed effect into work that returns what is to be
+noted with it in the same transaction; an error is classified into one of three ways on (again later, rest the
+account, give up), and whatever else is raised counts as our own fault: logged with its traceback and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+from sqlalchemy import Connection
+
+from relay.clock import Now
+from relay.effects import Kind
+from relay.store import outbox
+from relay.store.engine import Store, StoreDownError
+from relay.store.outbox import Claimed, Ended
+from relay.work.schedule import next_try
+
+log = structlog.get_logger(__name__)
+
+#: What is noted in the transaction that ends an effect, once it is certain that the lease is still ours.
+Note = Callable[[Connection, datetime], None]
+Job = Callable[[], Awaitable[Note | None]]
+
+#: GitHub allows 100 requests in flight for one app.
+#: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits
+IN_FLIGHT = 100
+#: The floor under every wake-up: a lost one costs at most this many seconds.
+POLL_SECONDS = 0.5
+#: How long a stopping worker waits for what it has begun.
+DRAIN_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Try again: by the schedule, or not before ``at`` where the other side named a time."""
+
+    reason: str
+    detail: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The whole account must rest until then; it does not count as a failure of this effect."""
+
+    reason: str
+    detail: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Trying again is pointless until somebody changes something."""
+
+    reason: str
+    detail: str
+
+
+Verdict = Again | Rest | GiveUp
+
+
+class Performer(Protocol):
+    """Knows how to do each kind of effect and what its failures mean."""
+
+    async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
+        """Load what these effects need, together, and return one job for each."""
+        ...
+
+    def judge(self, error: Exception) -> Verdict | None:
+        """What this failure means; None for one that only a fault of ours explains."""
+        ...
+
+    def gave_up(self, effect: Claimed, reason: str, detail: str) -> Note | None:
+        """What to note with an effect that becomes a dead letter."""
+        ...
+
+
+class Observer(Protocol):
+    """Told of every attempt, for metrics."""
+
+    def attempt(self, kind: Kind, outcome: str, seconds: float) -> None:
+        """One attempt at an effect of this kind ended so, after this many seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    end: Ended
+    note: Note | None
+
+
+class Worker:
+    """Drains the outbox. Several may run on one database; each claims for itself."""
+
+    def __init__(
+        self,
+        store: Store,
+        performer: Performer,
+        *,
+        now: Now,
+        random: Callable[[], float],
+        name: str,
+        observer: Observer,
+        retry_scale: float = 1.0,
+        in_flight: int = IN_FLIGHT,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._store = store
+        self._performer = performer
+        self._now = now
+        self._random = random
+        self._name = name
+        self._observer = observer
+        self._retry_scale = retry_scale
+        self._most = in_flight
+        self._poll = poll_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._finished: list[_Finished] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._drained = False
+        self.last_turn: datetime | None = None
+
+    def wake(self) -> None:
+        """There is something to do. May be called from any thread, and before the worker runs."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is loop:
+            self._work.set()
+        else:
+            # A loop that closes just now has nothing left to wake.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._work.set)
+
+    async def run(self) -> None:
+        """Work until ``stop`` is called, then finish what has begun."""
+        self._loop = asyncio.get_running_loop()
+        noting = asyncio.create_task(self._note_endings())
+        try:
+            while not self._stopping:
+                try:
+                    await self._turn()
+                except StoreDownError as error:
+                    log.warning("store_unreachable", error=str(error))
+                    await self._pause(1.0)
+                except Exception:  # A turn that fails must not end the worker: the next may work.
+                    log.exception("worker_turn_failed")
+                    await self._pause(1.0)
+        finally:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=DRAIN_SECONDS)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._drained = True
+            self._ended.set()
+            await noting
+
+    def stop(self) -> None:
+        """Claim nothing more; ``run`` returns once what has begun is noted."""
+        self._stopping = True
+        self.wake()
+
+    async def _turn(self) -> None:
+        self._work.clear()
+        free = self._most - len(self._tasks)
+        claimed: list[Claimed] = []
+        if free > 0:
+            claimed = await self._store.write(
+                lambda conn: outbox.claim(conn, owner=self._name, count=free, now=self._now())
+            )
+            self.last_turn = self._now()
+            for effect, job in await self._begin(claimed):
+                task = asyncio.create_task(self._perform(effect, job))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        if not claimed or len(claimed) < free:
+            await self._pause(self._poll)
+
+    async def _begin(self, claimed: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
+        if not claimed:
+            return []
+        try:
+            return await self._performer.begin(claimed)
+        except Exception as error:  # noqa: BLE001  # What is claimed is ours: it must end on the row, not with a lease.
+            failure = error
+
+        async def fail() -> Note | None:
+            raise failure
+
+        return [(effect, fail) for effect in claimed]
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._work.wait()
+
+    async def _perform(self, effect: Claimed, job: Job) -> None:
+        began = time.perf_counter()
+        note: Note | None = None
+        try:
+            note = await job()
+            end = Ended(effect, "done", time.perf_counter() - began)
+        except StoreDownError as error:
+            end = Ended(
+                effect, "limited", time.perf_counter() - began, "store_unreachable", str(error), due=self._now()
+            )
+        except Exception as error:  # Every failure must end on the row, or the effect would be lost.
+            verdict = self._performer.judge(error)
+            if verdict is None:
+                log.exception("effect_failed_unexpectedly", effect=effect.id, kind=effect.kind, subject=effect.subject)
+                verdict = Again("internal_error", f"{type(error).__name__}: {str(error)[:300]}")
+            end, note = self._judged(effect, verdict, time.perf_counter() - began)
+        self._observer.attempt(effect.kind, end.outcome, end.seconds)
+        if end.outcome != "done":
+            log.warning(
+                "effect_not_done",
+                effect=effect.id,
+                kind=effect.kind,
+                subject=effect.subject,
+                outcome=end.outcome,
+                reason=end.reason,
+                detail=end.detail,
+                due=end.due,
+            )
+        self._finished.append(_Finished(end, note))
+        self._ended.set()
+
+    def _judged(self, effect: Claimed, verdict: Verdict, seconds: float) -> tuple[Ended, Note | None]:
+        now = self._now()
+        if isinstance(verdict, Rest):
+            return Ended(
+                effect, "limited", seconds, verdict.reason, verdict.detail, due=verdict.until, resting=verdict.until
+            ), None
+        if isinstance(verdict, Again):
+            due = next_try(effect.failures + 1, now, self._random, scale=self._retry_scale)
+            if due is not None:
+                due = due if verdict.at is None else max(due, verdict.at)
+                return Ended(effect, "retry", seconds, verdict.reason, verdict.detail, due=due), None
+            detail = f"Given up after {effect.failures + 1} tries: {verdict.detail}"
+            return Ended(effect, "dead", seconds, verdict.reason, detail), self._performer.gave_up(
+                effect, verdict.reason, detail
+            )
+        return Ended(effect, "dead", seconds, verdict.reason, verdict.detail), self._performer.gave_up(
+            effect, verdict.reason, verdict.detail
+        )
+
+    async def _note_endings(self) -> None:
+        """Write endings down, as many as have come together in each transaction."""
+        while True:
+            await self._ended.wait()
+            self._ended.clear()
+            batch, self._finished = self._finished, []
+            if batch:
+                await self._note(batch)
+                self._work.set()  # A lane may have become free.
+            if self._drained and not self._finished:
+                return
+
+    async def _note(self, batch: Sequence[_Finished]) -> None:
+        notes = {finished.end.effect.id: finished.note for finished in batch}
+        ends = [finished.end for finished in batch]
+
+        def unit(conn: Connection) -> None:
+            now = self._now()
+            for end in outbox.finish(conn, ends, owner=self._name, now=now):
+                note = notes[end.effect.id]
+                if note is not None:
+                    note(conn, now)
+
+        try:
+            await self._store.write(unit)
+        except StoreDownError as error:
+            # The leases run out and the effects are performed again: at least once, never less.
+            log.error("endings_not_noted", effects=len(batch), error=str(error))
+        except Exception:  # One note that cannot be written must not take the others with it.
+            if len(batch) == 1:
+                log.exception("ending_not_noted", effect=batch[0].end.effect.id)
+                return
+            for finished in batch:
+                await self._note([finished])

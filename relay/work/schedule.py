@@ -1,0 +1,32 @@
+"""When a failed effect is tried again. Published, so that everybody can tell how long we go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+#: The wait before each try, the first included. After the last one the effect becomes a dead letter.
+SCHEDULE = (
+    timedelta(),
+    timedelta(seconds=10),
+    timedelta(minutes=1),
+    timedelta(minutes=5),
+    timedelta(minutes=15),
+    timedelta(hours=1),
+    timedelta(hours=3),
+    timedelta(hours=6),
+)
+
+#: Waits are spread by this share either way, so that what failed together does not come back together.
+JITTER = 0.2
+
+
+def next_try(failures: int, now: datetime, random: Callable[[], float], *, scale: float = 1.0) -> datetime | None:
+    """When to try again after this many failures; None when it is time to give up.
+
+    ``random`` gives a number from 0 up to 1; ``scale`` shortens the waits for demonstrations.
+    """
+    if failures >= len(SCHEDULE):
+        return None
+    spread = 1 + JITTER * (2 * random() - 1)
+    return now + SCHEDULE[failures] * spread * scale
