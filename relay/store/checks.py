@@ -1,0 +1,234 @@
+"""Which checks a commit owes, and what GitHub was last told of each.
+
+``touch_head`` is called inside the transaction that changes a fact; ``load_check`` reads all facts of one check, and
+the notes record what came of writing it. A check row holds the wanted state (``wanted``) and the one that GitHub took
+(``applied``), both as hashes; where they differ, a write is owed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, and_, exists, func, or_, select, update
+
+from allowlist.model import Level, RepoName
+from levels.powers import POWERS, Show
+from relay.effects import Kind, NewEffect, reconcile_check
+from relay.store.outbox import enqueue, on_conflict_do_nothing
+from relay.store.tables import Change, Check, Dispatch, Effect, Job, Report
+from relay.words import GATE_NAME, backend_check_name, job_check_name
+
+_change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_check = Check.__table__  # type: ignore[attr-defined]
+_dispatch = Dispatch.__table__  # type: ignore[attr-defined]
+_effect = Effect.__table__  # type: ignore[attr-defined]
+_job = Job.__table__  # type: ignore[attr-defined]
+_report = Report.__table__  # type: ignore[attr-defined]
+
+#: Kinds of change that can be merged, and so carry checks. A push and a self-reported commit have nobody to hold back.
+CHECKED_KINDS = ("pull_request", "merge_group")
+
+#: States in which a dispatch has a check of its own. One that was filtered is named in the gate alone, and one whose
+#: paths are not decided yet would only make a check that may have to be taken back.
+_SHOWN_STATES = ("planned", "sent", "dead", "paused")
+
+_SHOWN_LEVELS = tuple(int(level) for level in Level if POWERS[level].check is not Show.NEVER)
+
+#: Put before ``wanted`` by each touch: what should show is unknown until the reconciler has looked. Two touches differ
+#: from one, so that a look which began before the second cannot pass for an answer to it.
+TOUCHED = "+"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTerms:
+    """What decides which checks are due and how often one may be written."""
+
+    upstream: RepoName
+    label_prefix: str
+    interval: timedelta
+    aliases: tuple[str, ...] = ("ciflow/oot/",)
+    per_job: bool = False
+
+    def shows(self, level: Level, device: str | None, labels: Sequence[str]) -> bool:
+        """Whether a backend of this level has a check on a change with these labels."""
+        show = POWERS[level].check
+        if show is not Show.LABELLED:
+            return show is Show.ALWAYS
+        wanted = {f"{prefix}{device}".lower() for prefix in (self.label_prefix, *self.aliases)}
+        # GitHub compares label names without case.
+        return device is not None and any(label.lower() in wanted for label in labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    id: int
+    name: str
+    written_at: datetime | None
+
+
+def touch_head(
+    conn: Connection, head_sha: str, terms: CheckTerms, now: datetime, *, backend: RepoName | str | None = None
+) -> None:
+    """Make sure that every check which this commit owes exists and will be looked at.
+
+    Call it inside the transaction, after anything changed that a check may depend on. ``backend`` narrows the look to
+    that backend's checks and the gate, where nothing else can have changed.
+    """
+    names, concerned = _names_due(conn, head_sha, terms)
+    one = None if backend is None else str(backend)
+    # A backend that can neither show nor block here leaves the gate as it is: its reports cost no look at it.
+    gate_too = one is None or one in concerned
+    due = _mark(conn, head_sha, one, gate_too=gate_too)
+    missing = names.keys() - {check.name for check in due}
+    if one is not None:
+        missing = {name for name in missing if names[name] == one or (gate_too and names[name] is None)}
+    if missing:
+        rows = [_new_row(head_sha, name, names[name], now) for name in sorted(missing)]
+        conn.execute(on_conflict_do_nothing(conn, _check), rows)
+        due = _mark(conn, head_sha, one, gate_too=gate_too)
+    enqueue(conn, [_look(check, head_sha, terms, now) for check in sorted(due, key=lambda check: check.id)], now)
+
+
+def touch_backends(conn: Connection, repos: Sequence[RepoName], terms: CheckTerms, now: datetime) -> tuple[str, ...]:
+    """Look again at every open head that these backends were called for; returns the heads.
+
+    For a change of the allowlist: a level that went down must release the gates which wait for it.
+    """
+    if not repos:
+        return ()
+    heads = conn.execute(
+        select(_change.c.head_sha)
+        .distinct()
+        .join(_dispatch, _dispatch.c.change_id == _change.c.id)
+        .where(
+            _change.c.state == "open",
+            _change.c.kind.in_(CHECKED_KINDS),
+            _dispatch.c.purpose == "test",
+            _dispatch.c.backend.in_([str(repo) for repo in repos]),
+        )
+        .order_by(_change.c.head_sha)
+    ).scalars()
+    found = tuple(heads)
+    for head_sha in found:
+        touch_head(conn, head_sha, terms, now)
+    return found
+
+
+def heal(conn: Connection, terms: CheckTerms, now: datetime, *, count: int = 200) -> tuple[int, ...]:
+    """Enqueue checks whose wanted and applied state differ while no effect is on its way; returns their ids.
+
+    Such a check is left over when a touch relied on an effect that was claimed in the same moment. One whose effect
+    died is left alone until the next touch: its reason stands in the outbox, and trying again is a person's choice.
+    """
+    settled = select(_effect.c.id).where(
+        _effect.c.kind == Kind.RECONCILE_CHECK.value,
+        _effect.c.subject_id == _check.c.id,
+        or_(
+            _effect.c.state.in_(("ready", "running")),
+            and_(
+                _effect.c.state == "dead",
+                or_(_check.c.written_at.is_(None), _effect.c.finished_at >= _check.c.written_at),
+            ),
+        ),
+    )
+    rows = conn.execute(
+        select(_check.c.id, _check.c.name, _check.c.head_sha, _check.c.written_at)
+        .where(_check.c.wanted.is_distinct_from(_check.c.applied), ~exists(settled))
+        .order_by(_check.c.id.desc())
+        .limit(count)
+    ).all()
+    enqueue(conn, [_look(_Due(row.id, row.name, row.written_at), row.head_sha, terms, now) for row in rows], now)
+    return tuple(row.id for row in rows)
+
+
+def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict[str, str | None], set[str]]:
+    """The names of all checks due on this commit, each with its backend (None: the gate).
+
+    Beside them, the backends that a check here may speak of.
+    """
+    rows = conn.execute(
+        select(
+            _change.c.id,
+            _change.c.labels,
+            _dispatch.c.id.label("dispatch_id"),
+            _dispatch.c.backend,
+            _dispatch.c.level,
+            _dispatch.c.device,
+            _dispatch.c.state,
+        )
+        .select_from(
+            _change.outerjoin(
+                _dispatch,
+                and_(
+                    _dispatch.c.change_id == _change.c.id,
+                    _dispatch.c.purpose == "test",
+                    _dispatch.c.level.in_(_SHOWN_LEVELS),
+                ),
+            )
+        )
+        .where(_change.c.head_sha == head_sha, _change.c.state == "open", _change.c.kind.in_(CHECKED_KINDS))
+    ).all()
+    names: dict[str, str | None] = {GATE_NAME: None} if rows else {}
+    shown: dict[int, RepoName] = {}
+    for row in rows:
+        if row.state in _SHOWN_STATES and terms.shows(Level(row.level), row.device, json.loads(row.labels)):
+            repo = RepoName.parse(row.backend)
+            names[backend_check_name(repo)] = row.backend
+            shown[row.dispatch_id] = repo
+    if terms.per_job and shown:
+        names.update(_job_names(conn, shown))
+    return names, {row.backend for row in rows if row.backend is not None}
+
+
+def _job_names(conn: Connection, shown: dict[int, RepoName]) -> dict[str, str | None]:
+    rows = conn.execute(
+        select(_job.c.dispatch_id, _job.c.job_name, _report.c.workflow_name)
+        .distinct()
+        .join(_report, _report.c.id == _job.c.report_id)
+        .where(_job.c.dispatch_id.in_(shown))
+    )
+    return {
+        job_check_name(shown[row.dispatch_id], row.workflow_name, row.job_name): str(shown[row.dispatch_id])
+        for row in rows
+    }
+
+
+def _mark(conn: Connection, head_sha: str, backend: str | None, *, gate_too: bool) -> list[_Due]:
+    """Mark the checks of this commit as touched, and return them."""
+    statement = update(_check).where(_check.c.head_sha == head_sha)
+    if backend is not None:
+        mine = _check.c.backend == backend
+        statement = statement.where(or_(mine, _check.c.backend.is_(None)) if gate_too else mine)
+    rows = conn.execute(
+        statement.values(wanted=TOUCHED + func.coalesce(_check.c.wanted, "")).returning(
+            _check.c.id, _check.c.name, _check.c.written_at
+        )
+    )
+    return [_Due(row.id, row.name, row.written_at) for row in rows]
+
+
+def _new_row(head_sha: str, name: str, backend: str | None, now: datetime) -> dict[str, object]:
+    return {
+        "head_sha": head_sha,
+        "name": name,
+        "backend": backend,
+        "creating": False,
+        "status": "queued",
+        "title": "",
+        "summary": "",
+        "text": "",
+        "details_url": "",
+        "created_at": now,
+        "writes": 0,
+    }
+
+
+def _look(check: _Due, head_sha: str, terms: CheckTerms, now: datetime) -> NewEffect:
+    """The first write goes out at once; a later one waits until the interval since the last is over."""
+    delay = timedelta()
+    if check.written_at is not None:
+        delay = max(delay, check.written_at + terms.interval - now)
+    return reconcile_check(check.id, head_sha, terms.upstream, gate=check.name == GATE_NAME, delay=delay)
