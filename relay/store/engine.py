@@ -70,7 +70,10 @@ def make_engine(url: str, *, read_only: bool = False) -> Engine:
             pool_size=8 if read_only else 2,
             max_overflow=0,
             pool_timeout=5,
-            connect_args={"connect_timeout": 5},
+            connect_args={
+                "connect_timeout": 5,
+                "options": f"-c default_transaction_read_only={'on' if read_only else 'off'}",
+            },
         )
     engine = create_engine(parsed, connect_args={"timeout": 10, "check_same_thread": False}, pool_size=8)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Insert, and_, bindparam, case, func, insert, null, or_, select, update
+from sqlalchemy import Connection, Insert, and_, bindparam, case, func, insert, null, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from relay.effects import Kind, NewEffect
@@ -189,44 +189,70 @@ _FINISH = (
 )
 
 
+_DONE = (
+    update(_effect)
+    .where(
+        # Id and fencing number together, for as many as came to an end in the same moment.
+        tuple_(_effect.c.id, _effect.c.attempts).in_(bindparam("b_held", expanding=True)),
+        _effect.c.owner == bindparam("b_owner"),
+        _effect.c.state == "running",
+    )
+    .values(
+        state="done",
+        finished_at=bindparam("b_now", type_=_effect.c.due.type),
+        reason="",
+        detail="",
+        lease=None,
+        owner=None,
+    )
+    .returning(_effect.c.id)
+)
+
+
 def finish(conn: Connection, ended: Sequence[Ended], *, owner: str, now: datetime) -> tuple[Ended, ...]:
     """Note how attempts ended; returns those whose lease was still ours. The others were taken over and noted there."""
-    noted: list[Ended] = []
+    held: set[int] = set()
+    done = [(end.effect.id, end.effect.attempts) for end in ended if end.outcome == "done"]
+    if done:
+        held.update(conn.execute(_DONE, {"b_held": done, "b_owner": owner, "b_now": now}).scalars())
     for end in ended:
-        state = {"done": "done", "dead": "dead"}.get(end.outcome, "ready")
-        parameters = {
-            "b_id": end.effect.id,
-            "b_owner": owner,
-            "b_attempts": end.effect.attempts,
-            "b_state": state,
-            "b_failed": int(end.outcome in {"retry", "dead"}),
-            "b_due": end.due or now,
-            "b_finished": None if state == "ready" else now,
-            "b_reason": end.reason,
-            "b_detail": end.detail,
-        }
-        if conn.execute(_FINISH, parameters).first() is not None:
-            noted.append(end)
+        if end.outcome != "done" and _finish_otherwise(conn, end, owner, now):
+            held.add(end.effect.id)
+    noted = tuple(end for end in ended if end.effect.id in held)
     if noted:
-        conn.execute(
-            insert(_attempt),
-            [
-                {
-                    "effect_id": end.effect.id,
-                    "number": end.effect.attempts,
-                    "finished_at": now,
-                    "seconds": end.seconds,
-                    "outcome": end.outcome,
-                    "reason": end.reason,
-                    "detail": end.detail,
-                }
-                for end in noted
-            ],
-        )
+        conn.execute(insert(_attempt), [_attempt_row(end, now) for end in noted])
     for end in noted:
         if end.resting is not None:
             rest(conn, end.effect.pacing, end.resting, end.reason)
-    return tuple(noted)
+    return noted
+
+
+def _finish_otherwise(conn: Connection, end: Ended, owner: str, now: datetime) -> bool:
+    dead = end.outcome == "dead"
+    parameters = {
+        "b_id": end.effect.id,
+        "b_owner": owner,
+        "b_attempts": end.effect.attempts,
+        "b_state": "dead" if dead else "ready",
+        "b_failed": int(end.outcome in {"retry", "dead"}),
+        "b_due": end.due or now,
+        "b_finished": now if dead else None,
+        "b_reason": end.reason,
+        "b_detail": end.detail,
+    }
+    return conn.execute(_FINISH, parameters).first() is not None
+
+
+def _attempt_row(end: Ended, now: datetime) -> dict[str, object]:
+    return {
+        "effect_id": end.effect.id,
+        "number": end.effect.attempts,
+        "finished_at": now,
+        "seconds": end.seconds,
+        "outcome": end.outcome,
+        "reason": end.reason,
+        "detail": end.detail,
+    }
 
 
 def rest(conn: Connection, pacing: str, until: datetime, reason: str) -> None:

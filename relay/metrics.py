@@ -1,0 +1,61 @@
+"""What the service counts, for ``/metrics``. One object with a registry of its own, so that no module keeps state."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+from relay.effects import Kind
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    """Counters and histograms of one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.webhooks = Counter("crcr_webhooks", "Webhooks answered.", ["event", "status"], registry=self.registry)
+        self.callbacks = Counter("crcr_callbacks", "Callbacks answered.", ["status", "code"], registry=self.registry)
+        self.request_seconds = Histogram(
+            "crcr_request_seconds", "Time to answer a request.", ["path"], registry=self.registry, buckets=_SECONDS
+        )
+        self.attempts = Counter("crcr_attempts", "Attempts at effects.", ["kind", "outcome"], registry=self.registry)
+        self.attempt_seconds = Histogram(
+            "crcr_attempt_seconds", "Time an attempt took.", ["kind"], registry=self.registry, buckets=_SECONDS
+        )
+        self.github_requests = Counter(
+            "crcr_github_requests", "Requests to GitHub.", ["method", "route", "status"], registry=self.registry
+        )
+        self.effects_open = Gauge("crcr_effects_open", "Effects that are still owed.", registry=self.registry)
+        self.effects_dead = Gauge("crcr_effects_dead", "Effects that were given up.", registry=self.registry)
+        self.oldest_seconds = Gauge(
+            "crcr_oldest_effect_seconds", "Age of the oldest effect that is due and not done.", registry=self.registry
+        )
+        self.allowlist_age_seconds = Gauge(
+            "crcr_allowlist_age_seconds", "Time since the allowlist's source was last read.", registry=self.registry
+        )
+        # A label set costs microseconds to look up and is asked for at each attempt, so those of effects are kept.
+        self._attempt = {
+            (kind, outcome): self.attempts.labels(kind.value, outcome)
+            for kind in Kind
+            for outcome in ("done", "retry", "limited", "dead")
+        }
+        self._seconds = {kind: self.attempt_seconds.labels(kind.value) for kind in Kind}
+
+    def attempt(self, kind: Kind, outcome: str, seconds: float) -> None:
+        """One attempt at an effect ended so."""
+        self._attempt[kind, outcome].inc()
+        self._seconds[kind].observe(seconds)
+
+    def github(
+        self, method: str, route: str, status: int | None, _seconds: float, _installation_id: int | None
+    ) -> None:
+        """One request to GitHub ended with this status, or with None where no answer came."""
+        self.github_requests.labels(method, route, "none" if status is None else str(status)).inc()
+
+    def render(self) -> bytes:
+        """The page that Prometheus reads."""
+        return generate_latest(self.registry)

@@ -1,0 +1,222 @@
+"""Does one effect: loads what it needs, asks GitHub or the HUD, and says what to note.
+
+Each kind has one method. Effects that need only a glance at the store before they go out are loaded together, since
+fifty dispatches of one webhook are claimed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy import Connection
+
+from allowlist.model import RepoName
+from relay.capability import CapabilityKeys
+from relay.clock import Now
+from relay.effects import Kind
+from relay.github.errors import GitHubError, IdentityChanged, Limited, RetryLater
+from relay.github.port import Address, ChangedPaths, GitHub
+from relay.hud import Hud, HudRefusedError, HudRetryError
+from relay.payload import ChangeFacts, RelayBlock, TooLargeError, client_payload, with_labels
+from relay.store import dispatching
+from relay.store.checks import CheckTerms
+from relay.store.dispatching import ToSend
+from relay.store.engine import Store
+from relay.store.intake import PathsAnswer, apply_paths
+from relay.store.outbox import Claimed
+from relay.store.reports import confirm, load_forward, nightly_subject
+from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict
+from relay.work.reconcile import Reconciler
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """Where people and backends reach this service."""
+
+    public_url: str
+
+    @property
+    def callback(self) -> str:
+        """Where a backend reports to."""
+        return f"{self.public_url}/github/callback"
+
+    def change(self, change_id: int) -> str:
+        """The page of one change."""
+        return f"{self.public_url}/changes/{change_id}"
+
+
+class GitHubPerformer:
+    """Performs every effect the relay plans. Implements ``relay.work.outbox.Performer``."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        github: GitHub,
+        hud: Hud | None,
+        upstream: RepoName,
+        keys: CapabilityKeys,
+        sites: Sites,
+        terms: CheckTerms,
+        reconciler: Reconciler,
+        now: Now,
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._hud = hud
+        self._upstream = upstream
+        self._keys = keys
+        self._sites = sites
+        self._terms = terms
+        self._reconciler = reconciler
+        self._now = now
+
+    async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
+        """One job for each effect; the dispatches among them are loaded in one statement."""
+        ids = [effect.subject_id for effect in effects if effect.kind is Kind.DISPATCH]
+        loaded: dict[int, ToSend] = {}
+        if ids:
+            loaded = await self._store.read(lambda conn: dispatching.load_to_send(conn, ids))
+        jobs: dict[Kind, Callable[[Claimed], Awaitable[Note | None]]] = {
+            Kind.DECIDE_PATHS: self._decide_paths,
+            Kind.RECONCILE_CHECK: self._reconcile,
+            Kind.FORWARD_HUD: self._forward,
+            Kind.PIN_BACKEND: self._pin,
+            Kind.CONFIRM_COMMIT: self._confirm,
+        }
+        return [
+            (
+                effect,
+                partial(self._dispatch, effect, loaded.get(effect.subject_id))
+                if effect.kind is Kind.DISPATCH
+                else partial(jobs[effect.kind], effect),
+            )
+            for effect in effects
+        ]
+
+    def judge(self, error: Exception) -> Verdict | None:
+        """What a failure means for the effect that met it."""
+        if isinstance(error, Limited):
+            return Rest(error.reason, error.detail, error.retry_at)
+        if isinstance(error, RetryLater):
+            return Again(error.reason, error.detail, error.retry_at)
+        if isinstance(error, HudRetryError):
+            return Again("hud_unavailable", str(error), error.retry_at)
+        if isinstance(error, HudRefusedError):
+            return GiveUp("hud_refused", str(error))
+        if isinstance(error, TooLargeError):
+            return GiveUp("payload_too_large", str(error))
+        if isinstance(error, GitHubError):
+            return GiveUp(error.reason, error.detail)
+        return None
+
+    def gave_up(self, effect: Claimed, reason: str, detail: str) -> Note | None:
+        """A dead letter is told where people look: on the dispatch, its checks and the backend's page."""
+        if effect.kind in {Kind.DISPATCH, Kind.DECIDE_PATHS}:
+
+            def undelivered(conn: Connection, now: datetime) -> None:
+                sent = dispatching.load_to_send(conn, [effect.subject_id]).get(effect.subject_id)
+                if sent is not None:
+                    dispatching.note_undelivered(conn, sent, reason, detail, self._terms, now)
+
+            return undelivered
+        if effect.kind is Kind.PIN_BACKEND:
+            repo = RepoName.parse(effect.subject)
+            return lambda conn, now: dispatching.note_backend_error(conn, repo, f"{reason}: {detail}", now)
+        return None
+
+    async def _dispatch(self, effect: Claimed, sent: ToSend | None) -> Note | None:
+        if sent is None or sent.state != "planned":
+            return None  # Superseded, filtered or sent between the plan and now; the row says which.
+        if effect.attempts > 1 and await self._arrived(sent):
+            return lambda conn, now: dispatching.note_sent(conn, sent, None, now)
+        body = self._body(sent)
+        located = await self._github.dispatch(sent.address, sent.event_type, body)
+        return lambda conn, now: dispatching.note_sent(conn, sent, located, now)
+
+    async def _arrived(self, sent: ToSend) -> bool:
+        """Did an earlier try take effect although we never heard so?
+
+        GitHub has no idempotency key for dispatches, so before one is repeated the evidence is asked: a report that
+        carries its capability, or a run that carries its delivery id in its name.
+        """
+        if sent.reported:
+            return True
+        return await self._github.find_run(sent.address, sent.delivery_id, sent.created_at - timedelta(minutes=5))
+
+    def _body(self, sent: ToSend) -> bytes:
+        payload = sent.payload
+        if sent.reason not in {"wanted", "pending_paths"}:
+            payload = with_labels(payload, sent.labels)
+        block = RelayBlock(
+            token=self._keys.issue(sent.id),
+            origin_delivery=sent.origin_delivery,
+            callback_url=self._sites.callback,
+            dashboard_url=self._sites.change(sent.change_id),
+            change=ChangeFacts(
+                kind=sent.kind,
+                number=sent.number,
+                head_sha=sent.head_sha,
+                base_ref=sent.base_ref,
+                base_sha=sent.base_sha,
+                merge_sha=sent.merge_sha,
+                landed_sha=sent.landed_sha,
+                labels=sent.labels,
+                reason=sent.reason,
+            ),
+            versions=sent.terms.versions,
+            deadline=sent.give_up_at or sent.created_at + sent.terms.queue + sent.terms.run,
+        )
+        return client_payload(sent.event_type, sent.delivery_id, payload, block).body
+
+    async def _decide_paths(self, effect: Claimed) -> Note | None:
+        sent = (await self._store.read(lambda conn: dispatching.load_to_send(conn, [effect.subject_id]))).get(
+            effect.subject_id
+        )
+        if sent is None or sent.state != "pending_paths":
+            return None
+        at = await self._store.read(lambda conn: dispatching.address_of(conn, self._upstream))
+        changed = await self._changed(at, sent)
+        answer = PathsAnswer(changed.paths, changed.complete)
+        return lambda conn, now: apply_paths(conn, sent.id, answer, terms=self._terms, now=now)
+
+    async def _changed(self, at: Address, sent: ToSend) -> ChangedPaths:
+        if sent.number is not None:
+            return await self._github.changed_paths(at, sent.number)
+        return await self._github.compare_paths(at, sent.base_sha or "0" * 40, sent.head_sha)
+
+    async def _reconcile(self, effect: Claimed) -> Note | None:
+        await self._reconciler.reconcile(effect.subject_id)
+        return None
+
+    async def _forward(self, effect: Claimed) -> Note | None:
+        if self._hud is None:
+            return None  # Switched off since the report came; the row is still ours.
+        facts = await self._store.read(lambda conn: load_forward(conn, effect.subject_id))
+        if facts is not None:
+            await self._hud.forward(facts)
+        return None
+
+    async def _pin(self, effect: Claimed) -> Note | None:
+        repo = RepoName.parse(effect.subject)
+        at = await self._store.read(lambda conn: dispatching.address_of(conn, repo))
+        located = await self._github.locate(at)
+        if at.repository_id is not None and located.repository_id != at.repository_id:
+            raise IdentityChanged(
+                f"{repo} is now repository {located.repository_id}, pinned is {at.repository_id}",
+                expected_id=at.repository_id,
+                found_id=located.repository_id,
+            )
+        return lambda conn, now: dispatching.pin(conn, repo, located, now)
+
+    async def _confirm(self, effect: Claimed) -> Note | None:
+        head_sha = effect.subject
+        at = await self._store.read(lambda conn: dispatching.address_of(conn, self._upstream))
+        verified = await self._github.contains_commit(at, head_sha, await self._branches(effect))
+        return lambda conn, now: confirm(conn, effect.subject_id, verified, now)
+
+    async def _branches(self, effect: Claimed) -> tuple[str, ...]:
+        return await self._store.read(lambda conn: nightly_subject(conn, effect.subject_id))

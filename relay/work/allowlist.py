@@ -1,0 +1,237 @@
+"""Keeps the allowlist in force: reads its source again and again, and never lets a bad read take away a good list.
+
+The list in force is kept in the store, so that a start while GitHub is down begins with the last good one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+import structlog
+from sqlalchemy import Connection
+
+from allowlist.diff import Change, diff
+from allowlist.model import Allowlist, Entry, Fault, RepoName
+from allowlist.parse import MAX_BYTES, UnreadableError, parse
+from levels.powers import POWERS
+from relay.clock import Now
+from relay.effects import pin_backend
+from relay.github.errors import GitHubError
+from relay.github.port import FileVersion, GitHub
+from relay.store import documents, outbox
+from relay.store.checks import CheckTerms, touch_backends
+from relay.store.dispatching import address_of, unpinned
+from relay.store.engine import Store, StoreDownError
+
+log = structlog.get_logger(__name__)
+
+_REPO_PATH = re.compile(r"(?P<repo>[^/\s:]+/[^/\s:]+):(?P<path>[^@]+?)(?:@(?P<ref>[^@]+))?")
+
+
+class SourceError(Exception):
+    """The allowlist could not be read just now; the message says where and why."""
+
+
+class Source(Protocol):
+    """Somewhere an allowlist is read from."""
+
+    async def read(self, etag: str | None) -> FileVersion | None:
+        """The file, or None when it is still the one the ETag stands for. Raises SourceError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """An allowlist on this machine's disk."""
+
+    path: Path
+
+    async def read(self, etag: str | None) -> FileVersion | None:
+        """The file's bytes. Raises SourceError when it cannot be read."""
+        try:
+            text = await asyncio.to_thread(self._read)
+        except OSError as error:
+            raise SourceError(f"cannot read {self.path}: {error.strerror or type(error).__name__}") from None
+        return FileVersion(text, None)
+
+    def _read(self) -> bytes:
+        # One byte more than is allowed tells a file that is too large from one that just fits.
+        with self.path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RepoSource:
+    """An allowlist in a repository, fetched through the app; an unchanged file costs no rate limit."""
+
+    github: GitHub
+    store: Store
+    repo: RepoName
+    path: str
+    ref: str | None
+
+    async def read(self, etag: str | None) -> FileVersion | None:
+        """The file at its ref, or None when it has not changed. Raises SourceError."""
+        at = await self.store.read(lambda conn: address_of(conn, self.repo))
+        try:
+            return await self.github.read_file(at, self.path, self.ref, etag)
+        except GitHubError as error:
+            raise SourceError(f"cannot read {self.repo}:{self.path}: {error.reason}: {error.detail}") from None
+
+
+def parse_source(text: str) -> Path | tuple[RepoName, str, str | None]:
+    """A source as people write it: a blob URL or ``owner/repo:path@ref`` (repository, path, ref), else a file's path.
+
+    Raises ValueError for a blob URL that is none.
+    """
+    if text.startswith(("https://", "http://")):
+        parts = [unquote(part) for part in urlsplit(text).path.strip("/").split("/")]
+        if len(parts) < 5 or parts[2] != "blob":
+            raise ValueError("CRCR_ALLOWLIST: expected a blob URL like https://github.com/OWNER/REPO/blob/REF/PATH")
+        return RepoName.parse("/".join(parts[:2])), "/".join(parts[4:]), parts[3]
+    found = _REPO_PATH.fullmatch(text)
+    if found is not None and not Path(text).exists():
+        return RepoName.parse(found["repo"]), found["path"].strip("/"), found["ref"]
+    return Path(text)
+
+
+def make_source(text: str, github: GitHub, store: Store) -> Source:
+    """The source that this setting names."""
+    parsed = parse_source(text)
+    if isinstance(parsed, Path):
+        return FileSource(parsed)
+    repo, path, ref = parsed
+    return RepoSource(github, store, repo, path, ref)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The list in force and what is known about it. ``trouble`` says why the last look failed, empty if it did not."""
+
+    allowlist: Allowlist = field(default_factory=Allowlist)
+    loaded: bool = False
+    checked_at: datetime | None = None
+    trouble: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
+class AllowlistKeeper:
+    """Holds the allowlist in force for this process and keeps it fresh."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        *,
+        now: Now,
+        terms: CheckTerms,
+        label_prefix: str,
+        seconds: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._now = now
+        self._terms = terms
+        self._label_prefix = label_prefix
+        self._seconds = seconds
+        self._wake = wake
+        self._etag: str | None = None
+        self.state = State()
+
+    def current(self) -> Allowlist:
+        """The list in force."""
+        return self.state.allowlist
+
+    async def start(self) -> None:
+        """Take up the last good list from the store, then look at the source."""
+        kept = await self._store.read(lambda conn: documents.load(conn, documents.ALLOWLIST))
+        if kept is not None:
+            with contextlib.suppress(UnreadableError):
+                allowlist = parse(kept.body, label_prefix=self._label_prefix)
+                self.state = State(allowlist, loaded=True, checked_at=kept.checked_at, faults=allowlist.faults)
+                self._etag = kept.etag
+        await self.refresh()
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            await asyncio.sleep(self._seconds)
+            try:
+                await self.refresh()
+            except StoreDownError as error:
+                log.warning("store_unreachable", error=str(error))
+            except Exception:  # The list in force stays in force; the next look may go better.
+                log.exception("allowlist_refresh_failed")
+
+    async def refresh(self) -> None:
+        """Look at the source once; take a changed list into force, keep the last good one on any trouble."""
+        now = self._now()
+        try:
+            version = await self._source.read(self._etag if self.state.loaded else None)
+            if version is None:
+                await self._unchanged(now)
+                return
+            allowlist = parse(version.text, label_prefix=self._label_prefix)
+        except SourceError as error:
+            self._in_trouble(str(error))
+            return
+        except UnreadableError as error:
+            self._in_trouble(str(error), error.faults)
+            return
+        if self.state.loaded and allowlist.digest == self.state.allowlist.digest:
+            self._etag = version.etag
+            await self._unchanged(now)
+            return
+        await self._take(allowlist, version, now)
+
+    async def _unchanged(self, now: datetime) -> None:
+        self.state = replace(self.state, checked_at=now, trouble="", faults=self.state.allowlist.faults)
+        await self._store.write(lambda conn: documents.note_checked(conn, documents.ALLOWLIST, now))
+
+    def _in_trouble(self, trouble: str, faults: tuple[Fault, ...] = ()) -> None:
+        if trouble != self.state.trouble:
+            log.error("allowlist_not_read", trouble=trouble, in_force=self.state.allowlist.digest)
+        self.state = replace(self.state, trouble=trouble, faults=faults or self.state.faults)
+
+    async def _take(self, allowlist: Allowlist, version: FileVersion, now: datetime) -> None:
+        old = self.state.allowlist
+        changes = diff(old, allowlist)
+        body = version.text.decode()
+
+        def unit(conn: Connection) -> None:
+            kept = documents.load(conn, documents.ALLOWLIST)
+            documents.keep(conn, documents.ALLOWLIST, body, etag=version.etag, digest=allowlist.digest, now=now)
+            if kept is None or kept.digest != allowlist.digest:
+                # Another replica may have taken the same list; one audit row tells it once.
+                for change in changes:
+                    _audit_change(conn, change, now)
+            wanted = unpinned(conn, [entry.repo for entry in allowlist.entries if _reports(entry)])
+            outbox.enqueue(conn, [pin_backend(repo) for repo in wanted], now)
+            touch_backends(conn, [change.repo for change in changes], self._terms, now)
+
+        await self._store.write(unit)
+        self._etag = version.etag
+        self.state = State(allowlist, loaded=True, checked_at=now, faults=allowlist.faults)
+        log.info("allowlist_in_force", digest=allowlist.digest, entries=len(allowlist.entries), changes=len(changes))
+        for fault in allowlist.faults:
+            log.warning("allowlist_fault", line=fault.line, rule=fault.rule, message=fault.message)
+        self._wake()
+
+
+def _reports(entry: Entry) -> bool:
+    return POWERS[entry.level].recorded
+
+
+def _audit_change(conn: Connection, change: Change, now: datetime) -> None:
+    documents.audit(
+        conn, at=now, who="allowlist", what=change.kind.value, subject=str(change.repo), why=change.sentence
+    )

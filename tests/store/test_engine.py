@@ -1,0 +1,111 @@
+"""The store: what it said it kept it kept, and one unit's fault is nobody else's."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from relay.store.engine import RefusalError, Store, StoreDownError
+
+
+def insert(store: Store, key: str) -> None:
+    """Keep one row."""
+    store.write_now(lambda conn: _insert(conn, key))
+
+
+def _insert(conn: Connection, key: str) -> None:
+    conn.execute(
+        text("INSERT INTO pacing (key, not_before, reason) VALUES (:k, '2026-11-30 12:00:00', '')"), {"k": key}
+    )
+
+
+def keys(store: Store) -> list[str]:
+    """The rows that are kept."""
+    return store.read_now(lambda conn: list(conn.execute(text("SELECT key FROM pacing ORDER BY key")).scalars()))
+
+
+def run_together(store: Store, *units: object) -> list[object]:
+    """Queue the units while the writer is busy, so that they share one transaction; returns values or errors."""
+    gate = threading.Event()
+    blocker = store._submit(lambda _conn: gate.wait(5))
+    futures = [store._submit(unit) for unit in units]  # type: ignore[arg-type]
+    gate.set()
+    blocker.result(5)
+    return [future.exception(5) or future.result(5) for future in futures]
+
+
+def test_a_unit_that_fails_takes_no_other_with_it(store: Store) -> None:
+    """Units that share a commit are strangers to each other: a duplicate key in one must not undo the rest."""
+    insert(store, "there")
+
+    outcomes = run_together(
+        store,
+        lambda conn: _insert(conn, "a"),
+        lambda conn: _insert(conn, "there"),
+        lambda conn: _insert(conn, "b"),
+    )
+
+    assert keys(store) == ["a", "b", "there"]
+    assert [type(None), IntegrityError, type(None)] == [type(outcome) for outcome in outcomes]
+
+
+def test_a_refusal_costs_the_group_nothing(store: Store) -> None:
+    """A caller that is turned away before anything was written must not make the others run again."""
+    runs: list[str] = []
+
+    def counted(conn: Connection) -> None:
+        runs.append("counted")
+        _insert(conn, "a")
+
+    def refuse(_conn: Connection) -> None:
+        raise RefusalError("no")
+
+    outcomes = run_together(store, counted, refuse)
+
+    assert (keys(store), runs) == (["a"], ["counted"])
+    assert isinstance(outcomes[1], RefusalError)
+
+
+def test_readers_see_only_what_is_committed(store: Store) -> None:
+    """A page must never show what a failed transaction would have written."""
+    seen: list[list[str]] = []
+
+    def unit(conn: Connection) -> None:
+        _insert(conn, "a")
+        seen.append(keys(store))
+
+    store.write_now(unit)
+
+    assert (seen, keys(store)) == ([[]], ["a"])
+
+
+def test_a_reader_cannot_write(store: Store) -> None:
+    """Only the writer writes, or the order of commits would be anybody's."""
+    with pytest.raises((StoreDownError, DBAPIError)):
+        store.read_now(lambda conn: _insert(conn, "a"))
+
+    assert keys(store) == []
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    """A request that comes while the service stops gets an answer, not a wait."""
+    store.close()
+
+    with pytest.raises(StoreDownError):
+        insert(store, "late")
+
+
+def test_an_unreachable_database_is_our_fault_and_passes() -> None:
+    """Callers are told to come back; nothing about the database's address leaks into the message."""
+    store = Store("postgresql://nobody:secret@127.0.0.1:9/none")
+
+    with pytest.raises(StoreDownError) as told:
+        insert(store, "a")
+    with pytest.raises(StoreDownError):
+        keys(store)
+    store.close()
+
+    assert "secret" not in str(told.value)
