@@ -123,7 +123,6 @@ _Lookup = tuple[str | _Any, str | _Any | None]
 #: Within a place the oldest goes first. Two stated combinations meet only inside one check run, where a start may not
 #: know yet all that the end knows: anywhere else they are two legs, and to pair them would hide that one never ended.
 _PLACES: tuple[Callable[[_Key], _Lookup | None], ...] = (
-    lambda end: (_UNSTATED, end[1]),
     lambda end: (_ANY, end[1]) if end[1] is not None else None,
     lambda end: (end[0], _ANY),
     lambda end: (_UNSTATED, _ANY),
@@ -137,6 +136,7 @@ def _legs_of_one_name(reports: Iterable[LegReport]) -> Iterator[Leg]:
     for report in reports:
         side = ends if report.status is Status.COMPLETED else starts
         side[report.combination, report.check_run_id].append(report)
+    _merge_starts(starts)
     start_of = _pair(starts, ends)
     for end, said in ends.items():
         start = start_of.get(end)
@@ -144,6 +144,21 @@ def _legs_of_one_name(reports: Iterable[LegReport]) -> Iterator[Leg]:
         yield _leg(combination, end[1], starts[start] if start is not None else [], said)
     for start in starts.keys() - set(start_of.values()):
         yield _leg(start[0], start[1], starts[start], [])
+
+
+def _merge_starts(starts: defaultdict[_Key, list[LegReport]]) -> None:
+    """Where one check run said that it started first without and then with a combination, that was one start.
+
+    Else the first of the two would be a leg that never ends. With several combinations the oldest has it.
+    """
+    by_check: defaultdict[str | None, list[_Key]] = defaultdict(list)
+    for start in _oldest_first(starts):
+        by_check[start[1]].append(start)
+    for check_run_id, of_one_check in by_check.items():
+        unstated = (_UNSTATED, check_run_id)
+        others = [start for start in of_one_check if start != unstated]
+        if check_run_id is not None and unstated in starts and others:
+            starts[others[0]].extend(starts.pop(unstated))
 
 
 def _pair(starts: Mapping[_Key, list[LegReport]], ends: Mapping[_Key, list[LegReport]]) -> dict[_Key, _Key]:
@@ -170,7 +185,7 @@ def _shelve(starts: Mapping[_Key, list[LegReport]]) -> dict[_Lookup, deque[_Key]
     shelves: defaultdict[_Lookup, deque[_Key]] = defaultdict(deque)
     for start in _oldest_first(starts):
         combination, check_run_id = start
-        lookups: tuple[_Lookup, ...] = (start, (_ANY, check_run_id), (combination, _ANY), (_ANY, _ANY))
+        lookups: tuple[_Lookup, ...] = ((_ANY, check_run_id), (combination, _ANY), (_ANY, _ANY))
         for lookup in lookups:
             shelves[lookup].append(start)
     return dict(shelves)

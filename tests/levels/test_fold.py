@@ -106,6 +106,20 @@ def test_a_start_that_has_its_own_end_is_not_taken_by_another() -> None:
     ]
 
 
+def test_the_oldest_start_is_the_one_that_was_first_said_first() -> None:
+    """Saying it again later does not make a start younger."""
+    legs = fold(
+        [
+            report("start", 5, check="1"),
+            report("start", 1, check="1"),
+            report("start", 2, check="2"),
+            report("success", 8, check="3"),
+        ]
+    )
+
+    assert [("2", at(2)), ("3", at(1))] == [(leg.check_run_id, leg.started_at) for leg in legs]
+
+
 def test_an_end_takes_no_start_of_another_job_name_attempt_or_run() -> None:
     """A leg of another name that never ends must stay visible."""
     end = report("success", 9, check="2")
@@ -216,6 +230,80 @@ class TestCombinations:
 
         assert [("aaa", None), ("bbb", "success")] == [(leg.combination, leg.conclusion) for leg in legs]
 
+    def test_two_combinations_in_turn_in_one_check_run_keep_their_own_starts(self) -> None:
+        """The job ran one after the other; that the second ended first changes nothing."""
+        legs = fold(
+            [
+                report("start", 1, check="1", combination="aaa"),
+                report("start", 2, check="1", combination="bbb"),
+                report("success", 8, check="1", combination="bbb"),
+                report("success", 9, check="1", combination="aaa"),
+            ]
+        )
+
+        assert [("aaa", at(1), at(9)), ("bbb", at(2), at(8))] == [
+            (leg.combination, leg.started_at, leg.completed_at) for leg in legs
+        ]
+
+    def test_the_start_of_its_own_check_run_goes_before_one_of_its_own_combination(self) -> None:
+        """The other check run states the same combination, and has not ended."""
+        legs = fold(
+            [
+                report("start", 1, check="1", combination="aaa"),
+                report("start", 2, check="2"),
+                report("success", 8, check="2", combination="aaa"),
+            ]
+        )
+
+        assert [("1", None, at(1)), ("2", "success", at(2))] == [
+            (leg.check_run_id, leg.conclusion, leg.started_at) for leg in legs
+        ]
+
+    def test_an_unstated_end_takes_an_unstated_start_before_an_older_stated_one(self) -> None:
+        """Two that say equally little belong together."""
+        legs = fold(
+            [
+                report("start", 1, check="1", combination="aaa"),
+                report("start", 2, check="2"),
+                report("success", 8, check="3"),
+            ]
+        )
+
+        assert [("", "3", at(2)), ("aaa", "1", at(1))] == [(g.combination, g.check_run_id, g.started_at) for g in legs]
+
+    def test_a_start_said_again_with_its_combination_is_one_start(self) -> None:
+        """A job that says more once it knows more has not started twice; its first word gives the time."""
+        leg = only_leg(
+            report("start", 1, check="1"),
+            report("start", 3, check="1", combination="aaa"),
+            report("success", 9, check="1", combination="aaa"),
+        )
+
+        assert ("aaa", at(1), "success") == (leg.combination, leg.started_at, leg.conclusion)
+
+    def test_starts_of_different_or_unknown_check_runs_stay_apart(self) -> None:
+        """Only one check run can be known to be one job."""
+        apart = [
+            (report("start", 1, check="1"), report("start", 2, check="2", combination="aaa")),
+            (report("start", 1), report("start", 2, combination="aaa")),
+        ]
+
+        assert [2, 2] == [len(fold(pair)) for pair in apart]
+
+    def test_each_end_in_a_check_run_takes_a_start_of_its_version_that_is_still_free(self) -> None:
+        """One job ran version 1.0 once and version 2.0 twice; the leg of 1.0 has not ended."""
+        legs = fold(
+            [
+                report("start", 1, check="1", combination="aaa", version="1.0"),
+                report("start", 2, check="1", combination="bbb", version="2.0"),
+                report("start", 3, check="1", combination="ccc", version="2.0"),
+                report("success", 8, check="1", combination="ddd", version="2.0"),
+                report("success", 9, check="1", combination="eee", version="2.0"),
+            ]
+        )
+
+        assert [("aaa", at(1)), ("ddd", at(2)), ("eee", at(3))] == [(leg.combination, leg.started_at) for leg in legs]
+
     def test_no_two_legs_share_an_identity(self) -> None:
         """An end that would inherit the key of another leg keeps its own: rows are keyed by it."""
         legs = fold(
@@ -238,7 +326,7 @@ class TestContradiction:
             leg = only_leg(report("start", 1), report(first, 5), report(second, 6))
 
             assert ("failure", True) == (leg.conclusion, leg.conflicting)
-            assert (5 if first == "failure" else 6) == (leg.completed_at - at(0)).total_seconds() / 60
+            assert at(5 if first == "failure" else 6) == leg.completed_at
 
     def test_the_same_report_again_is_no_contradiction(self) -> None:
         """A client that lost our answer repeats itself; the first of the two is the one that stands."""
