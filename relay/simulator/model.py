@@ -247,6 +247,7 @@ class Repository:
     suites: dict[tuple[int, str], CheckSuite] = field(default_factory=dict)
     check_runs: dict[int, CheckRun] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
+    merge_groups: dict[str, Json] = field(default_factory=dict)
     listener: Listener | None = None
     next_number: int = 1
     queued_at: list[float] = field(default_factory=list)
