@@ -1,0 +1,91 @@
+"""Planning again what had been given up, once there is a reason to hope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from levels.outcomes import Outcome
+from relay.effects import Kind
+from relay.plan import BY_LABEL, Decision
+from relay.store.checks import CheckTerms, touch_head
+from relay.store.outbox import revive
+from relay.store.tables import Change, Dispatch
+from relay.terms import Terms
+
+_change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_dispatch = Dispatch.__table__  # type: ignore[attr-defined]
+
+
+def revive_dispatches(
+    conn: Connection, dispatch_ids: Sequence[int], terms: CheckTerms, now: datetime
+) -> tuple[Decision, ...]:
+    """Plan dead dispatches again, where their effects are still there to be tried again."""
+    if not dispatch_ids:
+        return ()
+    decisions: list[Decision] = []
+    for kind, state in ((Kind.DISPATCH, "planned"), (Kind.DECIDE_PATHS, "pending_paths")):
+        revived = revive(conn, kinds=[kind], now=now, subject_ids=dispatch_ids)
+        decisions += _replan(conn, revived, state, terms, now)
+    return tuple(decisions)
+
+
+_REPLAN = (
+    update(_dispatch)
+    .where(_dispatch.c.id == bindparam("b_id"), _dispatch.c.state == "dead")
+    .values(
+        state=bindparam("b_state"),
+        reason_code=bindparam("b_reason"),
+        reason="",
+        give_up_at=bindparam("b_until", type_=_dispatch.c.give_up_at.type),
+        next_deadline=bindparam("b_deadline", type_=_dispatch.c.give_up_at.type),
+        concluded=None,
+        concluded_at=None,
+        outcome=bindparam("b_outcome"),
+        outcome_at=bindparam("b_now", type_=_dispatch.c.outcome_at.type),
+    )
+)
+
+
+def _replan(
+    conn: Connection, dispatch_ids: Sequence[int], state: str, terms: CheckTerms, now: datetime
+) -> list[Decision]:
+    if not dispatch_ids:
+        return []
+    rows = conn.execute(
+        select(
+            _dispatch.c.id,
+            _dispatch.c.backend,
+            _dispatch.c.purpose,
+            _dispatch.c.terms,
+            _dispatch.c.outcome,
+            _dispatch.c.delivery_id,
+            _dispatch.c.origin_delivery,
+            _change.c.head_sha,
+        )
+        .join(_change, _change.c.id == _dispatch.c.change_id)
+        .where(_dispatch.c.id.in_(dispatch_ids), _dispatch.c.state == "dead")
+        .order_by(_dispatch.c.id)
+    ).all()
+    for row in rows:
+        promised = Terms.from_json(row.terms)
+        until = now + promised.queue + promised.run
+        conn.execute(
+            _REPLAN,
+            {
+                "b_id": row.id,
+                "b_state": state,
+                "b_reason": "wanted" if row.delivery_id == row.origin_delivery else BY_LABEL,
+                "b_until": until,
+                "b_deadline": until if row.purpose == "test" else None,
+                # A report that came in spite of everything knows better than we do.
+                "b_outcome": Outcome.QUEUED.value if row.outcome == Outcome.UNDELIVERED.value else row.outcome,
+                "b_now": now,
+            },
+        )
+    for head_sha in sorted({row.head_sha for row in rows}):
+        touch_head(conn, head_sha, terms, now)
+    effect = "dispatch" if state == "planned" else "decide_paths"
+    return [Decision(effect, row.backend, "revived") for row in rows]
