@@ -27,7 +27,7 @@ _TARBALL = "octokit-openapi-23.0.2.tgz"
 _MEMBER = "package/generated/api.github.com.json"
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "npm"
 
-#: Every operation that relay.github can send. A new call belongs here, or its contract test fails with "path not found".
+#: Every operation that relay.github can send. A new call belongs here, or its test fails with "path not found".
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "/app": ("get",),
     "/app/installations": ("get",),
@@ -49,7 +49,7 @@ _PROSE = frozenset({"summary", "example", "examples", "externalDocs", "operation
 _NAMED = frozenset({"properties", "schemas", "parameters", "responses", "headers", "content", "requestBodies"})
 
 
-class Unavailable(RuntimeError):
+class Unavailable(RuntimeError):  # noqa: N818  Named for what is the matter.
     """npm is missing or cannot reach its registry; says which."""
 
 
