@@ -1,0 +1,106 @@
+"""The HUD: an optional second home for every report, told of each one after it was kept (PROTOCOL 5).
+
+A HUD that is down, slow or refuses never changes what a caller is told: forwarding is an effect with a retry schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Protocol
+
+from pydantic_core import to_json
+
+from relay.clock import Now
+from relay.github.errors import clean
+from relay.github.http import AsyncClient, HTTPError, InvalidURL
+
+_MOST_WAIT = timedelta(hours=24)
+_LEAST_WAIT = timedelta(seconds=1)
+
+
+class HudRetryError(Exception):
+    """The HUD did not take the report now; it may later, not before ``retry_at`` where that is set."""
+
+    def __init__(self, detail: str, retry_at: datetime | None = None) -> None:
+        super().__init__(detail)
+        self.retry_at = retry_at
+
+
+class HudRefusedError(Exception):
+    """The HUD will not take this report as it stands; repeating it is pointless until somebody mends something."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardFacts:
+    """What the HUD is told of one report. ``body`` is the JSON text as kept; times are in seconds."""
+
+    report_id: int
+    repo: str
+    level: str
+    queue_seconds: float | None
+    execution_seconds: float | None
+    body: str
+
+
+class Hud(Protocol):
+    """Where reports are forwarded to."""
+
+    async def forward(self, facts: ForwardFacts) -> None:
+        """Send one report. Raises HudRetryError to be tried again, HudRefusedError when that is pointless."""
+        ...
+
+
+def build_body(facts: ForwardFacts) -> bytes:
+    """The request's body. What we verified stands under ``trusted``, what the backend said under ``untrusted``."""
+    trusted = {
+        "ci_metrics": {"queue_time": facts.queue_seconds, "execution_time": facts.execution_seconds},
+        "verified_repo": facts.repo,
+        "downstream_repo_level": facts.level,
+    }
+    # The kept body is JSON already; parsing it again would only cost time.
+    return b'{"trusted":%b,"untrusted":{"callback_payload":%b}}' % (to_json(trusted), facts.body.encode())
+
+
+class HudClient:
+    """The HUD over HTTP."""
+
+    def __init__(self, http: AsyncClient, *, url: str, key: str, now: Now) -> None:
+        self._http = http
+        self._url = f"{url.rstrip('/')}/crcr/results"
+        self._headers = {"x-hud-internal-bot": key, "content-type": "application/json"}
+        self._now = now
+
+    async def forward(self, facts: ForwardFacts) -> None:
+        """Send one report; see ``Hud``."""
+        try:
+            answer = await self._http.post(self._url, content=build_body(facts), headers=self._headers)
+        except InvalidURL as error:
+            raise HudRefusedError("CRCR_HUD_API_URL cannot be used as a URL.") from error
+        except (HTTPError, OSError) as error:
+            raise HudRetryError(f"The HUD did not answer: {type(error).__name__}.") from error
+        judge(answer.status_code, answer.headers, answer.text[:2_000], self._now())
+
+
+def judge(status: int, headers: Mapping[str, str], text: str, now: datetime) -> None:
+    """Return for a success; raise for anything else, by what is to be done about it."""
+    if 200 <= status < 300:
+        return
+    said = f"The HUD answered {status}" + (f": {clean(text)}" if text else "") + "."
+    if status in {408, 429} or status >= 500:
+        raise HudRetryError(said, _retry_at(headers.get("retry-after"), now))
+    raise HudRefusedError(said)
+
+
+def _retry_at(text: str | None, now: datetime) -> datetime | None:
+    """``Retry-After`` as a moment, whether it names seconds or a date; never in the past, never past a day."""
+    if text is None:
+        return None
+    try:
+        at = now + timedelta(seconds=int(text)) if text.strip().isdigit() else parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return min(max(at, now + _LEAST_WAIT), now + _MOST_WAIT)
