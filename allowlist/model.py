@@ -62,8 +62,9 @@ class OnSilence(StrEnum):
     BLOCK = "block"
 
 
-#: The events of PROTOCOL 7. Production's ``pull_request`` means both of the first two.
-EVENTS = frozenset({"pull_request", "push", "merge_group", "landed", "nightly", "periodic"})
+#: What an entry may ask for. The first two are upstream's own and the default; production's ``pull_request`` means
+#: both of them. The others are sent only to entries that name them.
+EVENTS = frozenset({"pull_request", "push", "merge_group", "landed", "nightly", "periodic", "bisect", "debug"})
 DEFAULT_EVENTS = frozenset({"pull_request", "push"})
 ACTIONS = frozenset(
     {"opened", "reopened", "synchronize", "closed", "labeled", "unlabeled", "edited", "ready_for_review"}
