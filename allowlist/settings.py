@@ -30,7 +30,9 @@ _DURATION = re.compile(r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(
 # A login, or a team as org/team. Enterprise managed users carry an underscore before their short code.
 _ONCALL = re.compile(r"[a-z0-9][a-z0-9_-]{0,38}(?:\[bot\])?(?:/[a-z0-9][a-z0-9._-]{0,99})?", re.ASCII | re.IGNORECASE)
 _DEVICE = re.compile(r"[a-z0-9][a-z0-9._-]*", re.ASCII | re.IGNORECASE)
-_WORKFLOW = re.compile(r"(?:\.github/workflows/)?([a-z0-9_.][a-z0-9_.-]*\.ya?ml)", re.ASCII | re.IGNORECASE)
+_WORKFLOW = re.compile(
+    r"(?:((?:[a-z0-9_-]+/[a-z0-9._-]+/)?)\.github/workflows/)?([a-z0-9_.][a-z0-9_.-]*\.ya?ml)", re.ASCII | re.IGNORECASE
+)
 
 
 def oncalls(node: Node, faults: Faults) -> tuple[str, ...]:
@@ -175,8 +177,8 @@ def _workflow(node: Node, faults: Faults) -> str | None:
         message = f"workflow: {quoted(text)} is no workflow file"
         faults.error(node.line, "workflow-file", message, "Write its file name: crcr.yml.")
         return None
-    # The form in which a token's workflow_ref names it.
-    return f".github/workflows/{match[1]}"
+    # The form in which a token's workflow_ref names it; a shared workflow stands with its own repository.
+    return f"{match[1] or ''}.github/workflows/{match[2]}"
 
 
 def _flag(name: str) -> Callable[[Node, Faults], bool]:

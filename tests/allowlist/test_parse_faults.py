@@ -84,6 +84,7 @@ ENTRY_FAULTS = [
     ("{expected_jobs: '12'}", "type", "a whole number"),
     ("{expected_jobs: twelve}", "type", "a whole number"),
     ("{workflow: CRCR}", "workflow-file", "crcr.yml"),
+    ("{workflow: org/shared/a.yml}", "workflow-file", "crcr.yml"),
     ("{workflow: ../x.yml}", "workflow-file", "crcr.yml"),
     ("{workflow: 5}", "type", "workflow wants text"),
     ("{every_commit: yes}", "type", "true or false"),

@@ -186,6 +186,7 @@ def test_defaults_are_those_of_the_protocol():
         ("expected_jobs: 10000", "expected_jobs", 10_000),
         ("workflow: crcr.yml", "workflow", ".github/workflows/crcr.yml"),
         ("workflow: .github/workflows/crcr.yaml", "workflow", ".github/workflows/crcr.yaml"),
+        ("workflow: org/shared/.github/workflows/a.yml", "workflow", "org/shared/.github/workflows/a.yml"),
         ("every_commit: true", "every_commit", True),
         ("legacy: True", "legacy", True),
         ("legacy: false", "legacy", False),
