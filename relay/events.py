@@ -281,7 +281,11 @@ class _Reading:
     def login(self, path: str) -> str:
         """A user's login; ``ghost`` where the account is gone."""
         parent = path.rpartition(".")[0]
-        if self.at(parent) is None:
+        account = self.at(parent)
+        if account is None:
+            return GHOST
+        if not isinstance(account, dict):
+            self._mistyped(parent, account, "null or an account")
             return GHOST
         return self.optional_text(path, MAX_LOGIN, GHOST)
 

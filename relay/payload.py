@@ -117,7 +117,8 @@ class ClientPayload:
 def trim(event: str, raw: object) -> str:
     """The kept paths of a webhook with their values, as JSON text. Null stays null, and absent stays absent."""
     installation = event in {"installation", "installation_repositories"}
-    return _dump(_keep(raw, _KEPT_OF_INSTALLATION if installation else _KEPT))
+    kept = _keep(raw, _KEPT_OF_INSTALLATION if installation else _KEPT)
+    return _dump(kept if isinstance(kept, dict) else {})
 
 
 def _keep(value: Any, shape: Any) -> Any:

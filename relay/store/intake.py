@@ -269,8 +269,12 @@ def _write_dispatches(
     if not dispatches:
         return
     # Most entries share the default terms, and writing them as JSON fifty times costs more than all statements here.
-    texts = {terms: terms.to_json() for terms in {Terms.of(told.entry) for told in dispatches}}
-    rows = [_dispatch_row(told, texts, change_id, origin_delivery, now) for told in dispatches]
+    promised = [Terms.of(told.entry) for told in dispatches]
+    texts = {terms: terms.to_json() for terms in set(promised)}
+    rows = [
+        _dispatch_row(told, terms, texts[terms], change_id, origin_delivery, now)
+        for told, terms in zip(dispatches, promised, strict=True)
+    ]
     # A plan has at most one dispatch for each backend, so the backend tells the new rows apart, whatever their order.
     ids = {row.backend: row.id for row in conn.execute(_INSERT, rows)}
     owed = [_effect(told, ids[str(told.entry.repo)], thread, upstream) for told in dispatches if told.state != "paused"]
@@ -278,10 +282,9 @@ def _write_dispatches(
 
 
 def _dispatch_row(
-    told: NewDispatch, texts: Mapping[Terms, str], change_id: int, origin_delivery: str, now: datetime
+    told: NewDispatch, terms: Terms, terms_text: str, change_id: int, origin_delivery: str, now: datetime
 ) -> dict[str, Any]:
     entry = told.entry
-    terms = Terms.of(entry)
     paused = told.state == "paused"
     give_up_at = now + terms.queue + terms.run
     return {
@@ -297,7 +300,7 @@ def _dispatch_row(
         "state": told.state,
         "reason_code": "paused" if paused else told.reason,
         "reason": told.decision.detail,
-        "terms": texts[terms],
+        "terms": terms_text,
         "created_at": now,
         "give_up_at": give_up_at,
         # Only a test owes results by a time, and only one that will be sent.

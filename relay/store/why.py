@@ -38,7 +38,7 @@ class Why:
 
 
 def why(conn: Connection, number: int, backend: RepoName) -> tuple[Why, ...]:
-    """Every decision about this backend for a pull request, newest first. Empty: the relay knows of neither.
+    """Every decision about this backend for a pull request, oldest first. Empty: the relay knows of neither.
 
     A backend that was not on the allowlist when a webhook came has no decision at that webhook.
     """
@@ -46,7 +46,7 @@ def why(conn: Connection, number: int, backend: RepoName) -> tuple[Why, ...]:
         select(_delivery, _change.c.head_sha)
         .join(_change, _change.c.id == _delivery.c.change_id)
         .where(_change.c.number == number, _change.c.kind == "pull_request")
-        .order_by(_delivery.c.received_at.desc(), _delivery.c.id)
+        .order_by(_delivery.c.received_at, _delivery.c.id)
     ).all()
     told = {
         row.origin_delivery: row
