@@ -215,7 +215,7 @@ class GitHubClient:
         error = refused(answer, self._now, "GET" if repeatable else "POST", token.located.installation_id)
         if isinstance(error, NotInstalled):
             if missing is None:
-                self.tokens.forget(app, at)
+                self.tokens.forget(app, at, token)
             else:
                 error = _missing(missing, at, error)
         raise error

@@ -116,7 +116,7 @@ class ColdGitHub:
 
         def ask() -> RepositoryFacts:
             with self._with_token(token) as api:
-                found = api.get_repo(str(token.located.full_name), lazy=False)
+                found = api.get_repo(str(token.located.full_name))
                 facts = RepositoryFacts(
                     repository_id=found.id,
                     full_name=RepoName.parse(found.full_name),

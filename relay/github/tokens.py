@@ -118,11 +118,12 @@ class Tokens:
             if self._kept.get((app, name, permissions)) is refused:
                 del self._kept[app, name, permissions]
 
-    def forget(self, app: AppKey, at: Address) -> None:
-        """Forget all about a repository where the app is no longer installed."""
+    def forget(self, app: AppKey, at: Address, token: Token) -> None:
+        """Forget all about a repository that GitHub no longer finds, whatever the permissions."""
         self._installations.pop((app, at.repo), None)
-        for key in [key for key in self._kept if key[0] is app and key[1] in (at.repo, at.repository_id)]:
-            self._kept.pop(key, None)
+        names = {at.repo, token.located.full_name, token.located.repository_id}
+        for key in [key for key in self._kept if key[0] is app and key[1] in names]:
+            del self._kept[key]
 
     async def as_app(self, app: AppKey, call: Call, installation_id: int | None = None) -> Answer:
         """Send a call in which the app speaks for itself; it has no effect that a repetition would double."""

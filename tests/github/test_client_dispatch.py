@@ -251,6 +251,7 @@ async def test_a_404_forgets_the_installation_and_the_token(client: GitHubClient
         await client.dispatch(Address(NPU), "push", b"{}")
 
     github.repositories[0].installation_id = 77
+    assert 77 == (await client.locate(Address(NPU, repository_id=7))).installation_id
     located = await client.dispatch(Address(NPU), "push", b"{}")
 
     assert 77 == located.installation_id
