@@ -33,7 +33,7 @@ CHECKED_KINDS = ("pull_request", "merge_group")
 
 #: States in which a dispatch has a check of its own. One that was filtered is named in the gate alone, and one whose
 #: paths are not decided yet would only make a check that may have to be taken back.
-_SHOWN_STATES = ("planned", "sent", "dead", "paused")
+SHOWN_STATES = ("planned", "sent", "dead", "paused")
 
 _SHOWN_LEVELS = tuple(int(level) for level in Level if POWERS[level].check is not Show.NEVER)
 
@@ -144,6 +144,89 @@ def heal(conn: Connection, terms: CheckTerms, now: datetime, *, count: int = 200
     return tuple(row.id for row in rows)
 
 
+# --- What came of writing a check ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What GitHub took: the state's hash, the check run that shows it, and the words."""
+
+    digest: str
+    github_id: int
+    status: str
+    conclusion: str | None
+    title: str
+    summary: str
+    text: str
+    details_url: str
+
+
+def note_creating(conn: Connection, check_id: int, *, creating: bool) -> None:
+    """A create is about to be sent, or it is certain that none had an effect.
+
+    While this stands the next try looks for the check run before it creates one.
+    """
+    conn.execute(update(_check).where(_check.c.id == check_id).values(creating=creating))
+
+
+def note_applied(
+    conn: Connection, check_id: int, mark: str | None, applied: Applied, terms: CheckTerms, now: datetime
+) -> None:
+    """GitHub took this state. If the check was touched since ``mark`` was read, another look is owed."""
+    conn.execute(
+        update(_check)
+        .where(_check.c.id == check_id)
+        .values(
+            applied=applied.digest,
+            github_id=applied.github_id,
+            creating=False,
+            status=applied.status,
+            conclusion=applied.conclusion,
+            title=applied.title,
+            summary=applied.summary,
+            text=applied.text,
+            details_url=applied.details_url,
+            written_at=now,
+            writes=_check.c.writes + 1,
+            last_error=None,
+        )
+    )
+    _answer(conn, check_id, mark, applied.digest, terms, now)
+
+
+def note_unchanged(conn: Connection, check_id: int, mark: str | None, terms: CheckTerms, now: datetime) -> None:
+    """GitHub shows what it should already, or nothing is to be shown."""
+    applied = conn.execute(select(_check.c.applied).where(_check.c.id == check_id)).scalar()
+    _answer(conn, check_id, mark, applied, terms, now)
+
+
+def note_error(conn: Connection, check_id: int, error: str) -> None:
+    """A write failed; the relay's pages show why."""
+    conn.execute(update(_check).where(_check.c.id == check_id).values(last_error=error))
+
+
+def _answer(
+    conn: Connection, check_id: int, mark: str | None, digest: str | None, terms: CheckTerms, now: datetime
+) -> None:
+    """The look that read ``mark`` is over. A touch that came in between has changed the mark and is answered anew."""
+    answered = conn.execute(
+        update(_check)
+        .where(_check.c.id == check_id, _check.c.wanted.is_not_distinct_from(mark))
+        .values(wanted=digest)
+        .returning(_check.c.id)
+    ).first()
+    if answered is not None:
+        return
+    row = conn.execute(
+        select(_check.c.id, _check.c.name, _check.c.head_sha, _check.c.written_at).where(_check.c.id == check_id)
+    ).first()
+    if row is not None:
+        enqueue(conn, [_look(_Due(row.id, row.name, row.written_at), row.head_sha, terms, now)], now)
+
+
+# --- Which checks are due --------------------------------------------------------------------------------------------
+
+
 def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict[str, str | None], set[str]]:
     """The names of all checks due on this commit, each with its backend (None: the gate).
 
@@ -174,7 +257,7 @@ def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict
     names: dict[str, str | None] = {GATE_NAME: None} if rows else {}
     shown: dict[int, RepoName] = {}
     for row in rows:
-        if row.state in _SHOWN_STATES and terms.shows(Level(row.level), row.device, json.loads(row.labels)):
+        if row.state in SHOWN_STATES and terms.shows(Level(row.level), row.device, json.loads(row.labels)):
             repo = RepoName.parse(row.backend)
             names[backend_check_name(repo)] = row.backend
             shown[row.dispatch_id] = repo

@@ -1,0 +1,309 @@
+"""The body of a backend's check: its title, its combinations, its jobs, the tests that failed, and where to look."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from levels.outcomes import FAILURE_LIKE, Conclusion, Outcome, badness
+from relay.facts import DispatchFacts, LegFacts
+from relay.markup import Section, code, link, prose
+from relay.words import PHRASES, clock, reason_phrase, several, span
+
+_MOST_LINKS = 6
+_FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)
+
+_CONCLUSION_WORDS = {
+    "success": "passed",
+    "failure": "failed",
+    "timed_out": "timed out",
+    "action_required": "action required",
+}
+
+
+# --- Titles ----------------------------------------------------------------------------------------------------------
+
+
+def backend_title(one: DispatchFacts) -> str:
+    """One line. While jobs may still come it has no counts, since each count would owe a write."""
+    outcome = one.outcome
+    if outcome is Outcome.QUEUED:
+        return f"Queued since {clock(one.created_at)}"
+    if outcome is Outcome.RUNNING:
+        return f"Running since {clock(one.started_at or one.created_at, one.created_at)}"
+    title = PHRASES[outcome].label
+    by = _ended_at(one)
+    if outcome is Outcome.SUCCESS:
+        title = f"passed: {_counts(one.legs)}" if one.legs else "passed"
+    elif outcome is Outcome.SILENT:
+        title = f"silent: nothing reported by {by}"
+    elif outcome is Outcome.LOST:
+        title = f"lost: started, but not all results came by {by}"
+    elif outcome is Outcome.INCOMPLETE:
+        title = f"incomplete: jobs or versions were missing at {by}"
+    elif outcome is Outcome.UNDELIVERED:
+        title = "not delivered: the backend could not be told"
+    elif outcome is Outcome.DISPUTED:
+        title = "disputed: success was reported, GitHub shows otherwise"
+    elif outcome is Outcome.TIMED_OUT and not _failing(one.legs):
+        title = f"timed out: still running at {by}"
+    elif one.outstanding:
+        title = f"{title}; not all jobs have reported yet"
+    elif one.legs:
+        title = f"{title}: {_failure_counts(one.legs)}"
+    title += " (reported late)" if one.late and one.concluded_at is not None and not one.outstanding else ""
+    return title[0].upper() + title[1:]
+
+
+def job_title(one: DispatchFacts, legs: Sequence[LegFacts], conclusion: Conclusion | None) -> str:
+    """The title of one job's check."""
+    if conclusion is None:
+        starts = [leg.started_at for leg in legs if leg.started_at is not None]
+        return f"Running since {clock(min(starts, default=one.created_at), one.created_at)}"
+    if any(leg.conclusion is None for leg in legs):
+        return f"No result by {_ended_at(one)}"
+    word = _word(str(conclusion))
+    return f"{word[0].upper()}{word[1:]}: {_counts(legs)}"
+
+
+def _ended_at(one: DispatchFacts) -> str:
+    return clock(one.concluded_at or one.outcome_at, one.created_at)
+
+
+def _counts(legs: Sequence[LegFacts]) -> str:
+    parts = [several(len(legs), "job")]
+    passed, failed, skipped = (_total(legs, name) for name in ("passed", "failed", "skipped"))
+    parts += [f"{several(passed, 'test')} passed"] if passed else []
+    parts += [f"{failed:,} failed"] if failed else []
+    parts += [f"{skipped:,} skipped"] if skipped else []
+    return ", ".join(parts)
+
+
+def _failure_counts(legs: Sequence[LegFacts]) -> str:
+    bad = _failing(legs)
+    told = f"{len(bad)} of {several(len(legs), 'job')}" if bad else several(len(legs), "job")
+    failed = _total(legs, "failed")
+    return f"{told}, {several(failed, 'test')} failed" if failed else told
+
+
+def _failing(legs: Iterable[LegFacts]) -> list[LegFacts]:
+    return [leg for leg in legs if leg.conclusion in _FAILING]
+
+
+def _total(legs: Iterable[LegFacts], name: str) -> int:
+    return sum(getattr(leg, name) or 0 for leg in legs)
+
+
+# --- What happened ---------------------------------------------------------------------------------------------------
+
+
+def about(one: DispatchFacts) -> str:
+    """What the outcome means, with this backend's own times in it."""
+    meaning = PHRASES[one.outcome].meaning
+    for field, value in (
+        ("{queue}", span(one.time_to_start)),
+        ("{run}", span(one.time_to_finish)),
+        ("{by}", _ended_at(one)),
+    ):
+        meaning = meaning.replace(field, value)
+    return meaning
+
+
+def oncall(one: DispatchFacts) -> str:
+    """Who answers for the backend. Named in code spans, so that nobody is notified by each check."""
+    return f" On-call: {', '.join(code(name, 40) for name in one.oncalls[:5])}." if one.oncalls else ""
+
+
+def overview(one: DispatchFacts, page: str) -> Section:
+    """The backend, its level, what has become of it and when."""
+    power = "holds the merge back" if one.gates else "is for information and holds nothing back"
+    lines = [f"**{_capital(PHRASES[one.outcome].label)}.** {about(one)}", ""]
+    lines.append(f"- {code(str(one.backend))} is at {one.level or one.level_then}: its result {power}.")
+    times = [f"told at {clock(one.sent_at, one.created_at)}" if one.sent_at else f"asked at {clock(one.created_at)}"]
+    if one.started_at:
+        times.append(f"started at {clock(one.started_at, one.created_at)}")
+    if not one.awaited:
+        times.append(f"concluded at {clock(one.outcome_at, one.created_at)}")
+    elif one.give_up_at:
+        times.append(f"given up at {clock(one.give_up_at, one.created_at)}")
+    lines.append(f"- Times: {', '.join(times)}.")
+    if one.outcome in {Outcome.UNDELIVERED, Outcome.PAUSED}:
+        lines.append(f"- Reason: {prose(reason_phrase(one.reason_code, one.reason))}.")
+    lines += [f"- {note}" for note in _shortfall(one)]
+    if one.late and one.concluded_at is not None:
+        lines.append(
+            f"- Late: the relay had concluded at {clock(one.concluded_at, one.created_at)}, before these reports came."
+        )
+    if one.outstanding or one.awaited:
+        lines.append(f"- Jobs below are those known when this was written; as it is now: {page}.")
+    return Section(tuple(lines), (), "")
+
+
+def _shortfall(one: DispatchFacts) -> list[str]:
+    """What was expected and is not there, by name where names are known."""
+    notes = []
+    if one.legs_expected is not None and one.legs_reported < one.legs_expected:
+        missing = one.legs_expected - one.legs_reported
+        notes.append(
+            f"{one.legs_reported:,} of {several(one.legs_expected, 'job')} reported, {missing:,} missing: "
+            "the backend's run lists them."
+        )
+    if one.legs and one.missing_versions:
+        named = ", ".join(code(version, 60) for version in one.missing_versions[:10])
+        more = len(one.missing_versions) - 10
+        notes.append(f"No job of these backend versions: {named}{f' and {more} more' if more > 0 else ''}.")
+    open_legs = [leg for leg in one.legs if leg.conclusion is None]
+    if open_legs and not one.awaited:
+        named = ", ".join(code(leg.job_name, 60) for leg in open_legs[:10])
+        more = len(open_legs) - 10
+        notes.append(f"Started and not finished: {named}{f' and {more} more' if more > 0 else ''}.")
+    return notes
+
+
+# --- Tables ----------------------------------------------------------------------------------------------------------
+
+_Combination = tuple[str | None, str | None, tuple[tuple[str, str], ...]]
+
+
+def combinations(one: DispatchFacts, page: str) -> list[Section]:
+    """One row for each combination of backend version, suite version and environment."""
+    groups: defaultdict[_Combination, list[LegFacts]] = defaultdict(list)
+    for leg in one.legs:
+        groups[leg.backend_version, leg.suite_version, leg.environment].append(leg)
+    if not groups:
+        return []
+    rows = [
+        f"| {_versions(legs[0])} | {len(legs)} | {_result(legs)} | {_numbers(legs)} | {_longest(legs)} |"
+        for legs in sorted(groups.values(), key=_worst_first)
+    ]
+    head = (
+        "| Backend version | Suite version | Environment | Jobs | Result | Passed | Failed | Skipped | Longest job |",
+        "| --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: |",
+    )
+    return [Section(head, rows, f"{{count}} more combinations are left out here; all are on {page}.")]
+
+
+def jobs(one: DispatchFacts, page: str) -> list[Section]:
+    """One row for each job, what failed first."""
+    if not one.legs:
+        return []
+    rows = [_job_row(one, leg) for leg in sorted(one.legs, key=lambda leg: _worst_first([leg]))]
+    head = (
+        "### Jobs",
+        "",
+        "| Job | Backend version | Suite version | Environment | Conclusion | Passed | Failed | Skipped | Time | Run |",
+        "| --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
+    )
+    return [Section(head, rows, f"{{count}} more jobs are left out here; all are on {page}.")]
+
+
+def tests(one: DispatchFacts, page: str) -> list[Section]:
+    """The tests that failed, job by job, with the first line of what each said."""
+    failing = [leg for leg in one.legs if leg.failed_tests or leg.failed]
+    if not failing:
+        return []
+    count = sum(max(leg.failed or 0, leg.failed_tests_kept) for leg in failing)
+    title = f"### {several(count, 'failing test')} in {several(len(failing), 'job')}"
+    if one.private:
+        return [Section((title, "", "This backend is private: names and messages of its tests are not shown."), (), "")]
+    lines: list[str] = []
+    for leg in sorted(failing, key=lambda leg: _worst_first([leg])):
+        if not leg.failed_tests:
+            continue
+        lines += ["", f"{code(leg.job_name)} ({_plain_versions(leg)})", ""]
+        for test in leg.failed_tests:
+            first = next((line for line in test.message.splitlines() if line.strip()), "")
+            of = f" in {code(test.classname, 100)}" if test.classname else ""
+            lines.append(f"- {code(test.name, 160)}{of}" + (f": {code(first, 200)}" if first else ""))
+        more = max(leg.failed or 0, leg.failed_tests_kept) - len(leg.failed_tests)
+        if more > 0:
+            lines.append(f"- and {several(more, 'more test')} of this job")
+    if not lines:
+        return [Section((title, "", "The backend reported no names for them; its run has the log."), (), "")]
+    return [Section((title,), lines, f"{{count}} more lines are left out here; all failing tests are on {page}.")]
+
+
+def where(shown: Sequence[DispatchFacts], url: str) -> Section:
+    """Links: our page, and the backend's own runs as it named them."""
+    links = [f"[all results of this change](<{url}>)"]
+    seen: set[str] = set()
+    for one in shown:
+        if one.private:
+            continue
+        for leg in sorted(one.legs, key=lambda leg: _worst_first([leg])):
+            made = link(f"run {len(seen) + 1} at the backend", leg.url)
+            if made and leg.url not in seen and len(seen) < _MOST_LINKS:
+                seen.add(leg.url)
+                links.append(made)
+    return Section((f"**Where to look**: {', '.join(links)}.",), (), "")
+
+
+def _job_row(one: DispatchFacts, leg: LegFacts) -> str:
+    links = [] if one.private else [link("run", leg.url), link("artifact", leg.artifact_url)]
+    shown = " ".join(made for made in links if made) or "—"
+    conclusion = _word(leg.conclusion) if leg.conclusion else "running" if one.awaited else "no result"
+    notes = []
+    if leg.conflicting:
+        notes.append("conflicting reports, the worse counts")
+    if leg.observed and leg.observed != leg.conclusion:
+        notes.append(f"GitHub shows {prose(leg.observed, 40)}")
+    if leg.failure_class:
+        notes.append(f"claimed cause: {prose(leg.failure_class, 40)}")
+    if leg.run_attempt > 1:
+        notes.append(f"attempt {leg.run_attempt}")
+    note = f" ({'; '.join(notes)})" if notes else ""
+    taken = span(leg.seconds) if leg.seconds is not None else "—"
+    return (
+        f"| {code(leg.job_name, 100)} | {_versions(leg)} | {conclusion}{note} | {_numbers([leg])} | {taken} | {shown} |"
+    )
+
+
+def _versions(leg: LegFacts) -> str:
+    """Three cells: backend version, suite version, environment."""
+    environment = ", ".join(f"{key} {value}" for key, value in leg.environment)
+    return " | ".join(code(text, 80) if text else "—" for text in (leg.backend_version, leg.suite_version, environment))
+
+
+def _plain_versions(leg: LegFacts) -> str:
+    parts = [f"backend {code(leg.backend_version, 60)}" if leg.backend_version else "no version stated"]
+    parts += [f"suite {code(leg.suite_version, 60)}"] if leg.suite_version else []
+    parts += [code(f"{key} {value}", 60) for key, value in leg.environment[:6]]
+    return ", ".join(parts)
+
+
+def _result(legs: Sequence[LegFacts]) -> str:
+    ended = [leg.conclusion for leg in legs if leg.conclusion]
+    bad = min(ended, key=lambda word: badness(Conclusion(word)), default=None)
+    if bad in _FAILING:
+        return _word(bad) + (f" ({sum(1 for word in ended if word in _FAILING)})" if len(legs) > 1 else "")
+    return "no result yet" if len(ended) < len(legs) else _word(bad or "")
+
+
+def _numbers(legs: Sequence[LegFacts]) -> str:
+    """Three cells: passed, failed, skipped. What was not told is no zero."""
+    cells = []
+    for name in ("passed", "failed", "skipped"):
+        told = [getattr(leg, name) for leg in legs if getattr(leg, name) is not None]
+        cells.append(f"{sum(told):,}" if told else "—")
+    return " | ".join(cells)
+
+
+def _longest(legs: Sequence[LegFacts]) -> str:
+    times = [leg.seconds for leg in legs if leg.seconds is not None]
+    return span(max(times)) if times else "—"
+
+
+def _worst_first(legs: Sequence[LegFacts]) -> tuple[int, str, str, str]:
+    """Failing, then unfinished, then passed; within that by version and name."""
+    ended = [badness(Conclusion(leg.conclusion)) for leg in legs if leg.conclusion]
+    running = 4 if len(ended) < len(legs) else 99
+    first = legs[0]
+    return min([*ended, running]), first.backend_version or "", first.suite_version or "", first.job_name
+
+
+def _word(conclusion: str) -> str:
+    return _CONCLUSION_WORDS.get(conclusion, conclusion)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

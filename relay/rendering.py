@@ -1,0 +1,369 @@
+"""One check as GitHub should show it: status, conclusion, title, summary and text, from its facts. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from levels.gate import GateVerdict, Line
+from levels.outcomes import Conclusion, GateEffect, Outcome, worst
+from relay.backend_text import about, backend_title, combinations, job_title, jobs, oncall, overview, tests, where
+from relay.facts import CheckFacts, DispatchFacts, LeftOut, Place, labelled
+from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, code, plain, prose
+from relay.words import (
+    EFFECTS,
+    GATE_NAME,
+    PHRASES,
+    Ending,
+    backend_check_name,
+    clock,
+    demoted,
+    job_check_name,
+    listing,
+    not_called,
+    over,
+    reason_phrase,
+    superseded,
+    unlabelled,
+)
+
+#: Room that is left unused, so that a character GitHub counts differently costs nothing.
+_SPARE = 535
+
+_MOST_NAMED = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The whole state of one check run.
+
+    ``partial``: concluded, while jobs may still report. ``closing``: ends what is there, and is nothing to create.
+    """
+
+    status: str
+    conclusion: Conclusion | None
+    title: str
+    summary: str
+    text: str
+    details_url: str
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    partial: bool = False
+    closing: bool = False
+
+    def digest(self) -> str:
+        """What tells two states apart that are worth a write.
+
+        Summary and text count once nothing more is to come: until then they change with each job, and GitHub's limit
+        on writes is for all backends together.
+        """
+        said = [self.status, self.conclusion, self.title, self.partial]
+        if self.conclusion is not None and not self.partial:
+            said += [self.summary, self.text]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def render(facts: CheckFacts, place: Place) -> Rendered | None:
+    """What this check should show, or None where what GitHub shows (or does not show) is to stay."""
+    if not facts.open_changes:
+        return _ended(facts, place, _gone(facts), Conclusion.CANCELLED)
+    if facts.backend is None:
+        return render_gate(facts, place)
+    shown = facts.shown(place.overrides)
+    if not shown:
+        why = _hidden(facts, place)
+        return None if why is None else _ended(facts, place, why, Conclusion.NEUTRAL)
+    if facts.name == backend_check_name(facts.backend):
+        return render_backend(facts, place)
+    return render_job(facts, place)
+
+
+def change_url(facts: CheckFacts, place: Place) -> str:
+    """The relay's page about the change that this check stands on."""
+    changes = facts.open_changes or facts.changes
+    return f"{place.public_url}/changes/{changes[-1].id}" if changes else place.public_url
+
+
+# --- Endings ---------------------------------------------------------------------------------------------------------
+
+
+def _gone(facts: CheckFacts) -> Ending:
+    """Why no open change has this head any more; the change that left last says it."""
+    if not facts.changes:
+        return over("pull_request")
+    last = facts.changes[-1]
+    return superseded(last.replaced_by) if last.state == "superseded" else over(last.kind)
+
+
+def _hidden(facts: CheckFacts, place: Place) -> Ending | None:
+    """Why the backend has no check on any of the open changes, or None while that is not decided."""
+    mine = [one for one in facts.dispatches if one.backend == facts.backend]
+    if not mine or facts.backend is None:
+        return not_called(facts.backend, "no dispatch of it is known") if facts.backend is not None else None
+    newest = mine[-1]
+    if newest.state == "pending_paths":
+        return None
+    if newest.level is None or newest.level < newest.level_then:
+        return demoted(newest.backend, newest.level)
+    if newest.state in {"filtered", "superseded"}:
+        return not_called(newest.backend, reason_phrase(newest.reason_code, newest.reason))
+    if labelled(newest.level):
+        return unlabelled(place.label_prefix, newest.device)
+    return demoted(newest.backend, newest.level)
+
+
+def _ended(facts: CheckFacts, place: Place, why: Ending, conclusion: Conclusion) -> Rendered | None:
+    """An open check ends; one that had completed stays as it is, and one that never was is not made for this."""
+    if facts.row.completed or not facts.row.written:
+        return None
+    return Rendered(
+        status="completed",
+        conclusion=conclusion,
+        title=plain(why.title, MAX_TITLE),
+        summary=why.sentence,
+        text="",
+        details_url=change_url(facts, place),
+        started_at=facts.row.created_at,
+        closing=True,
+    )
+
+
+# --- The gate --------------------------------------------------------------------------------------------------------
+
+
+def render_gate(facts: CheckFacts, place: Place) -> Rendered:
+    """The required check: what it waits for, what blocks it, and what that means for the merge."""
+    verdict = facts.verdict(place.overrides)
+    known = {str(one.id): one for one in facts.dispatches}
+    required = [line for line in verdict.lines if line.effect is not GateEffect.NOT_REQUIRED]
+    others = [line for line in verdict.lines if line.effect is GateEffect.NOT_REQUIRED]
+    rows = [_gate_row(line, known[line.detail], place) for line in required]
+    page = f"[the relay's page of this change](<{change_url(facts, place)}>)"
+    sections = [Section((_gate_meaning(verdict, required),), (), "")]
+    if rows:
+        head = ("| Backend | Result | This gate | What happened |", "| --- | --- | --- | --- |")
+        sections.append(Section(head, rows, f"{{count}} more backends are left out here; all are on {page}."))
+    todo = _gate_todo(required, known)
+    if todo:
+        sections.append(Section(("**What to do**", ""), todo, f"{{count}} more are left out here, see {page}."))
+    if others or facts.left_out:
+        sections.append(Section((_not_required(others, known, facts.left_out),), (), ""))
+    foot = (
+        f"`{GATE_NAME}` weighs all L4 backends for commit {code(facts.head_sha[:12])}. Jobs, versions and tests stand "
+        f"in each backend's own check; everything, as it is now, on {page}."
+    )
+    sections.append(Section((foot,), (), ""))
+    settled = [known[line.detail].outcome_at for line in required]
+    return Rendered(
+        status=str(verdict.status),
+        conclusion=verdict.conclusion,
+        title=plain(_gate_title(required, known), MAX_TITLE),
+        summary=assemble(sections, MAX_TEXT - _SPARE),
+        text="",
+        details_url=change_url(facts, place),
+        started_at=facts.row.created_at,
+        completed_at=None if verdict.conclusion is None else max(settled, default=None),
+    )
+
+
+def _gate_title(required: list[Line], known: dict[str, DispatchFacts]) -> str:
+    if not required:
+        return "No backend holds this back"
+    passed = [line for line in required if line.effect is GateEffect.PASSES]
+    parts = []
+    if len(passed) == len(required):
+        names = listing(_names(passed), 3)
+        return f"All {len(required)} required backends passed" if len(required) > 1 else f"{names} passed"
+    if len(required) > 1:
+        parts.append(f"{len(passed)} of {len(required)} required backends passed")
+    for effect in (GateEffect.BLOCKS, GateEffect.STEPS_DOWN):
+        having = [line for line in required if line.effect is effect]
+        told = [f"{line.backend} {PHRASES[line.outcome].verb}" for line in having]
+        if told:
+            parts.append(("no verdict: " if effect is GateEffect.STEPS_DOWN else "") + listing(told, 2))
+    waiting = [line for line in required if line.effect is GateEffect.PENDING]
+    if waiting:
+        since = min(known[line.detail].created_at for line in waiting)
+        parts.append(f"waiting for {listing(_names(waiting), 2)} since {clock(since)}")
+    title = "; ".join(parts)
+    return title[0].upper() + title[1:] if title.startswith(("waiting", "no verdict")) else title
+
+
+def _names(lines: list[Line]) -> list[str]:
+    """The backends of these lines, each once: two pull requests may share a head."""
+    return list(dict.fromkeys(str(line.backend) for line in lines))
+
+
+def _gate_meaning(verdict: GateVerdict, required: list[Line]) -> str:
+    if not required:
+        return "**Passes.** No backend that can hold a merge back is asked about this change."
+    count = len(required)
+    which = "The backend that can" if count == 1 else f"All {count} backends that can"
+    if verdict.effect is GateEffect.BLOCKS:
+        blocking = [line for line in required if line.effect is GateEffect.BLOCKS]
+        return (
+            f"**Blocks the merge**, because of {listing(_names(blocking), 5)}. A later result of theirs replaces this."
+        )
+    if verdict.effect is GateEffect.PENDING:
+        return "**Waits.** Results are still to come; this check ends by itself, at the latest at the deadline below."
+    if verdict.effect is GateEffect.STEPS_DOWN:
+        return (
+            "**No verdict, and the merge is not held back.** At least one backend gave no usable result, so this is "
+            "no statement that the change works there. A result that still comes replaces this."
+        )
+    return f"**Passes.** {which} hold this merge back reported success."
+
+
+def _gate_row(line: Line, one: DispatchFacts, place: Place) -> str:
+    check = f" Details: check `{backend_check_name(one.backend)}`." if one.shown else ""
+    return (
+        f"| {code(str(line.backend))} | {PHRASES[line.outcome].label} | {EFFECTS[line.effect]} "
+        f"| {_happened(one, place)}{check} |"
+    )
+
+
+def _happened(one: DispatchFacts, place: Place) -> str:
+    """One dispatch in a sentence or two, with nothing in it that moves while jobs report."""
+    if one.awaited:
+        until = (
+            f" This gate waits until {clock(one.give_up_at, one.created_at)} at the latest." if one.give_up_at else ""
+        )
+        return f"Asked at {clock(one.created_at)}.{until}"
+    sentence = about(one)
+    if one.outcome in {Outcome.UNDELIVERED, Outcome.PAUSED}:
+        sentence += f" Reason: {prose(reason_phrase(one.reason_code, one.reason))}."
+    moved = place.overrides.get(one.outcome)
+    if moved is not None:
+        sentence += " The relay's settings say what this outcome does to the gate."
+    elif one.outcome is Outcome.SILENT and one.effect(place.overrides) is GateEffect.BLOCKS:
+        sentence += " Its entry says that silence blocks."
+    return sentence
+
+
+def _gate_todo(required: list[Line], known: dict[str, DispatchFacts]) -> list[str]:
+    lines = []
+    for line in required:
+        todo = PHRASES[line.outcome].todo
+        if todo and line.effect is not GateEffect.PENDING:
+            lines.append(f"- {code(str(line.backend))}: {todo}{oncall(known[line.detail])}")
+    return lines
+
+
+def _not_required(others: list[Line], known: dict[str, DispatchFacts], left_out: tuple[LeftOut, ...]) -> str:
+    """The backends that cannot hold this back, each with the reason. No results of theirs: they would move the gate."""
+    told = [f"{code(str(line.backend))} ({_why_not(known[line.detail])})" for line in others]
+    told = [
+        f"{code(str(one.backend))} ({prose(reason_phrase(one.reason_code, one.reason), 160)})" for one in left_out
+    ] + told
+    more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
+    return f"Not required here: {', '.join(told[:_MOST_NAMED])}{more}."
+
+
+def _why_not(one: DispatchFacts) -> str:
+    if one.level is None:
+        return "not on the allowlist any more"
+    if one.level < one.level_then:
+        return f"was {one.level_then} when it was told, is {one.level} now"
+    if not one.gates:
+        return str(one.level)
+    return prose(reason_phrase(one.reason_code, one.reason), 160) if one.outcome is Outcome.FILTERED else "not required"
+
+
+# --- A backend's check -----------------------------------------------------------------------------------------------
+
+#: How a backend's outcome shows on its own check. GitHub's words are fewer than ours.
+_CONCLUSIONS = {
+    Outcome.SUCCESS: Conclusion.SUCCESS,
+    Outcome.FAILURE: Conclusion.FAILURE,
+    Outcome.CANCELLED: Conclusion.CANCELLED,
+    Outcome.TIMED_OUT: Conclusion.TIMED_OUT,
+    Outcome.ACTION_REQUIRED: Conclusion.ACTION_REQUIRED,
+    Outcome.LOST: Conclusion.TIMED_OUT,
+    Outcome.INCOMPLETE: Conclusion.FAILURE,
+    Outcome.DISPUTED: Conclusion.FAILURE,
+    Outcome.SKIPPED: Conclusion.SKIPPED,
+}
+_SATISFYING = frozenset({Conclusion.SUCCESS, Conclusion.NEUTRAL, Conclusion.SKIPPED})
+
+
+def conclusion_of(one: DispatchFacts, place: Place) -> Conclusion | None:
+    """How the backend's check concludes, None while it is awaited. What blocks the gate never looks passed here."""
+    if one.awaited:
+        return None
+    conclusion = _CONCLUSIONS.get(one.outcome, Conclusion.NEUTRAL)
+    blocks = one.gates and one.effect(place.overrides) is GateEffect.BLOCKS
+    return Conclusion.FAILURE if blocks and conclusion in _SATISFYING else conclusion
+
+
+def render_backend(facts: CheckFacts, place: Place) -> Rendered:
+    """One backend's check: what happened, per combination and job, which tests failed, where to look, what to do.
+
+    Raises IndexError where no dispatch of the backend shows a check; ``render`` does not call it then.
+    """
+    shown = facts.shown(place.overrides)
+    deciding = shown[0]
+    conclusion = conclusion_of(deciding, place)
+    url = change_url(facts, place)
+    page = f"[the relay's page of this change](<{url}>)"
+    numbers = {change.id: change.number for change in facts.changes}
+    summary: list[Section] = []
+    text: list[Section] = []
+    for one in shown:
+        if len(shown) > 1:
+            number = numbers.get(one.change_id)
+            name = f"pull request {number}" if number is not None else "the merge group"
+            summary.append(Section((f"### For {name}",), (), ""))
+        summary += [overview(one, page), *combinations(one, page)]
+        todo = PHRASES[one.outcome].todo
+        if todo:
+            summary.append(Section((f"**What to do**: {todo}{oncall(one)}",), (), ""))
+        text += [*jobs(one, page), *tests(one, page)]
+    summary.append(where(shown, url))
+    return Rendered(
+        status="completed" if conclusion else "queued" if deciding.outcome is Outcome.QUEUED else "in_progress",
+        conclusion=conclusion,
+        title=plain(backend_title(deciding), MAX_TITLE),
+        summary=assemble(summary, MAX_TEXT - _SPARE),
+        text=assemble(text, MAX_TEXT - _SPARE),
+        details_url=url,
+        started_at=deciding.started_at or deciding.created_at,
+        completed_at=None if conclusion is None else deciding.outcome_at,
+        partial=conclusion is not None and any(one.outstanding for one in shown),
+    )
+
+
+def render_job(facts: CheckFacts, place: Place) -> Rendered:
+    """One job's check under production's name (``CRCR_CHECKS=job``): all legs of that name, the worst decides.
+
+    Where the backend was told again and the job has not reported yet, it follows the backend.
+    """
+    whole = render_backend(facts, place)
+    deciding = facts.shown(place.overrides)[0]
+    mine = tuple(
+        leg for leg in deciding.legs if job_check_name(deciding.backend, leg.workflow_name, leg.job_name) == facts.name
+    )
+    if not mine:
+        return whole
+    ended = [Conclusion(leg.conclusion) for leg in mine if leg.conclusion is not None]
+    page = f"[the relay's page of this change](<{whole.details_url}>)"
+    one = replace(deciding, legs=mine, missing_versions=())
+    running = len(ended) < len(mine)
+    if running and not deciding.awaited:
+        # The backend was concluded without this job: its own check must end as well.
+        conclusion = whole.conclusion if whole.conclusion not in _SATISFYING else Conclusion.NEUTRAL
+    else:
+        conclusion = None if running else worst(ended)
+    ends = [leg.completed_at for leg in mine if leg.completed_at is not None]
+    return Rendered(
+        status="in_progress" if conclusion is None else "completed",
+        conclusion=conclusion,
+        title=plain(job_title(deciding, mine, conclusion), MAX_TITLE),
+        summary=assemble([*combinations(one, page), where((one,), whole.details_url)], MAX_TEXT - _SPARE),
+        text=assemble([*jobs(one, page), *tests(one, page)], MAX_TEXT - _SPARE),
+        details_url=whole.details_url,
+        started_at=min((leg.started_at for leg in mine if leg.started_at is not None), default=deciding.created_at),
+        completed_at=None if conclusion is None else max(ends, default=deciding.outcome_at),
+        partial=conclusion is not None and running,
+    )

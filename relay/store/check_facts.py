@@ -1,0 +1,282 @@
+"""All facts of one check, read in a handful of statements."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, select
+
+from allowlist.model import Allowlist, Level, RepoName
+from levels.outcomes import FAILURE_LIKE, Outcome
+from levels.powers import POWERS
+from relay.facts import ChangeFacts, CheckFacts, DispatchFacts, FailedTest, LeftOut, LegFacts, RowFacts
+from relay.store.checks import CHECKED_KINDS, SHOWN_STATES, CheckTerms
+from relay.store.tables import Backend, Change, Check, Delivery, Dispatch, Job, Report, TestResult
+from relay.terms import Terms
+
+_backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_change = Change.__table__  # type: ignore[attr-defined]
+_check = Check.__table__  # type: ignore[attr-defined]
+_delivery = Delivery.__table__  # type: ignore[attr-defined]
+_dispatch = Dispatch.__table__  # type: ignore[attr-defined]
+_job = Job.__table__  # type: ignore[attr-defined]
+_report = Report.__table__  # type: ignore[attr-defined]
+_test = TestResult.__table__  # type: ignore[attr-defined]
+
+#: More failing legs and tests than this are counted, not listed: the check's text would not hold them.
+MOST_LEGS_WITH_TESTS = 40
+MOST_TESTS_OF_A_LEG = 12
+
+#: The webhooks of a head whose decisions are looked at: the first ones decided who was asked.
+MOST_PLANS = 5
+
+_FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)
+
+
+def load_check(
+    conn: Connection, check_id: int, terms: CheckTerms, *, listed: Allowlist | None = None
+) -> CheckFacts | None:
+    """Everything that this check says, or None where there is no such check.
+
+    ``listed`` is the allowlist in force, so that a backend whose level went down is held back by nothing it may no
+    longer do. Without one the levels at dispatch stand.
+    """
+    row = conn.execute(select(_check).where(_check.c.id == check_id)).first()
+    if row is None:
+        return None
+    changes = _changes(conn, row.head_sha)
+    backend = None if row.backend is None else RepoName.parse(row.backend)
+    dispatches = _dispatches(conn, changes, backend, terms, listed)
+    return CheckFacts(
+        left_out=_left_out(conn, changes, dispatches, listed) if backend is None else (),
+        row=RowFacts(
+            id=row.id,
+            mark=row.wanted,
+            applied=row.applied,
+            github_id=row.github_id,
+            creating=row.creating,
+            status=row.status,
+            conclusion=row.conclusion,
+            title=row.title,
+            created_at=row.created_at,
+        ),
+        name=row.name,
+        head_sha=row.head_sha,
+        backend=backend,
+        changes=changes,
+        dispatches=dispatches,
+    )
+
+
+def _changes(conn: Connection, head_sha: str) -> tuple[ChangeFacts, ...]:
+    rows = conn.execute(
+        select(_change)
+        .where(_change.c.head_sha == head_sha, _change.c.kind.in_(CHECKED_KINDS))
+        .order_by(_change.c.received_at, _change.c.id)
+    ).all()
+    gone = [row.thread for row in rows if row.state != "open"]
+    later: dict[str, str] = {}
+    if gone and len(gone) == len(rows):
+        for newer in conn.execute(
+            select(_change.c.thread, _change.c.head_sha)
+            .where(_change.c.thread.in_(gone), _change.c.head_sha != head_sha, _change.c.state != "superseded")
+            .order_by(_change.c.updated_at, _change.c.id)
+        ):
+            later[newer.thread] = newer.head_sha
+    return tuple(
+        ChangeFacts(
+            id=row.id,
+            kind=row.kind,
+            number=row.number,
+            base_ref=row.base_ref,
+            state=row.state,
+            labels=tuple(json.loads(row.labels)),
+            received_at=row.received_at,
+            replaced_by=later.get(row.thread) if row.state == "superseded" else None,
+        )
+        for row in rows
+    )
+
+
+def _dispatches(
+    conn: Connection,
+    changes: Sequence[ChangeFacts],
+    backend: RepoName | None,
+    terms: CheckTerms,
+    listed: Allowlist | None,
+) -> tuple[DispatchFacts, ...]:
+    """For each open change and backend the newest dispatch that owes a result."""
+    labels = {change.id: change.labels for change in changes if change.is_open}
+    if not labels:
+        return ()
+    newest = select(func.max(_dispatch.c.id)).where(
+        _dispatch.c.change_id.in_(sorted(labels)), _dispatch.c.purpose == "test"
+    )
+    if backend is not None:
+        newest = newest.where(_dispatch.c.backend == str(backend))
+    rows = conn.execute(
+        select(_dispatch, _backend.c.private, _backend.c.repository_id)
+        .select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
+        .where(_dispatch.c.id.in_(newest.group_by(_dispatch.c.change_id, _dispatch.c.backend)))
+        .order_by(_dispatch.c.id)
+    ).all()
+    legs = _legs(conn, [row.id for row in rows]) if backend is not None else {}
+    return tuple(_dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed) for row in rows)
+
+
+def _dispatch_facts(
+    row: Any, labels: Sequence[str], legs: tuple[LegFacts, ...], terms: CheckTerms, listed: Allowlist | None
+) -> DispatchFacts:
+    repo = RepoName.parse(row.backend)
+    then = Level(row.level)
+    entry = None if listed is None else listed.get(repo)
+    level: Level | None = then
+    if listed is not None:
+        # A promise made at dispatch is not raised afterwards, and what was taken back since holds nobody up.
+        level = None if entry is None else min(then, entry.level)
+    promised = Terms.from_json(row.terms)
+    seen = {leg.backend_version for leg in legs}
+    return DispatchFacts(
+        id=row.id,
+        change_id=row.change_id,
+        backend=repo,
+        level_then=then,
+        level=level,
+        device=row.device,
+        shown=level is not None and row.state in SHOWN_STATES and terms.shows(level, row.device, labels),
+        state=row.state,
+        reason_code=row.reason_code,
+        reason=row.reason,
+        terms=promised,
+        outcome=outcome_of(row.state, row.outcome),
+        outcome_at=row.outcome_at,
+        created_at=row.created_at,
+        sent_at=row.sent_at,
+        started_at=row.started_at,
+        give_up_at=row.give_up_at,
+        next_deadline=row.next_deadline,
+        concluded_at=row.concluded_at,
+        legs_reported=row.legs_reported,
+        legs_expected=row.legs_expected,
+        missing_versions=tuple(version for version in promised.versions if version not in seen),
+        late=row.late,
+        # Until GitHub has told us whether it is private we show no more than of one that is.
+        private=row.repository_id is None or bool(row.private),
+        oncalls=() if entry is None else entry.oncalls,
+        legs=legs,
+    )
+
+
+def outcome_of(state: str, outcome: str) -> Outcome:
+    """The outcome of a dispatch whose head is open.
+
+    One that was dropped for a newer head owes nothing; if its head came back and nobody was told again, it was not
+    delivered. Raises ValueError for an outcome that is none.
+    """
+    return Outcome.UNDELIVERED if state == "superseded" else Outcome(outcome)
+
+
+def _left_out(
+    conn: Connection, changes: Sequence[ChangeFacts], dispatches: Sequence[DispatchFacts], listed: Allowlist | None
+) -> tuple[LeftOut, ...]:
+    """The gating backends that the first webhooks of this head did not call, with the reason given then."""
+    gating = {str(entry.repo): entry.repo for entry in (listed.entries if listed else ()) if POWERS[entry.level].blocks}
+    asked = {str(one.backend) for one in dispatches}
+    if not gating.keys() - asked:
+        return ()
+    plans = conn.execute(
+        select(_delivery.c.plan)
+        .where(_delivery.c.change_id.in_([change.id for change in changes if change.is_open]))
+        .order_by(_delivery.c.received_at, _delivery.c.id)
+        .limit(MOST_PLANS)
+    ).scalars()
+    found: dict[str, LeftOut] = {}
+    for plan in plans:
+        for decision in json.loads(plan):
+            backend = decision["backend"]
+            if decision["effect"] == "none" and backend in gating and backend not in asked:
+                left = LeftOut(gating[backend], decision["reason"], decision.get("detail", ""))
+                found.setdefault(backend, left)
+    return tuple(found[backend] for backend in sorted(found))
+
+
+def _legs(conn: Connection, dispatch_ids: Sequence[int]) -> dict[int, tuple[LegFacts, ...]]:
+    rows = conn.execute(
+        select(_job, _report.c.workflow_name)
+        .select_from(_job.outerjoin(_report, _report.c.id == _job.c.report_id))
+        .where(_job.c.dispatch_id.in_(dispatch_ids), _job.c.deciding)
+        .order_by(_job.c.backend_version, _job.c.suite_version, _job.c.job_name, _job.c.id)
+    ).all()
+    failing = [row.report_id for row in rows if row.conclusion in _FAILING or row.failed]
+    tests = _failed_tests(conn, failing[:MOST_LEGS_WITH_TESTS])
+    legs: defaultdict[int, list[LegFacts]] = defaultdict(list)
+    for row in rows:
+        listed, kept = tests.get(row.report_id, ((), 0))
+        legs[row.dispatch_id].append(
+            LegFacts(
+                job_name=row.job_name,
+                workflow_name=row.workflow_name or "",
+                run_id=row.run_id,
+                run_attempt=row.run_attempt,
+                backend_version=row.backend_version,
+                suite_version=row.suite_version,
+                environment=environment_of(row.environment),
+                status=row.status,
+                conclusion=row.conclusion,
+                observed=row.observed,
+                started_at=row.started_at,
+                completed_at=row.completed_at,
+                seconds=row.execution_seconds,
+                passed=row.passed,
+                failed=row.failed,
+                skipped=row.skipped,
+                failure_class=row.failure_class,
+                conflicting=row.conflicting,
+                url=row.url,
+                artifact_url=row.artifact_url,
+                failed_tests=listed,
+                failed_tests_kept=kept,
+            )
+        )
+    return {dispatch_id: tuple(of_one) for dispatch_id, of_one in legs.items()}
+
+
+def _failed_tests(conn: Connection, report_ids: Sequence[int]) -> dict[int, tuple[tuple[FailedTest, ...], int]]:
+    """For each report the first few tests that did not pass, and how many there are."""
+    if not report_ids:
+        return {}
+    ranked = (
+        select(
+            _test.c.report_id,
+            _test.c.id,
+            func.row_number().over(partition_by=_test.c.report_id, order_by=_test.c.id).label("place"),
+            func.count().over(partition_by=_test.c.report_id).label("kept"),
+        )
+        .where(_test.c.report_id.in_(report_ids))
+        .subquery()
+    )
+    rows = conn.execute(
+        select(ranked.c.report_id, ranked.c.kept, _test.c.name, _test.c.classname, _test.c.message)
+        .select_from(ranked.join(_test, and_(_test.c.id == ranked.c.id, ranked.c.place <= MOST_TESTS_OF_A_LEG)))
+        .order_by(ranked.c.report_id, ranked.c.place)
+    )
+    listed: defaultdict[int, list[FailedTest]] = defaultdict(list)
+    kept: dict[int, int] = {}
+    for row in rows:
+        listed[row.report_id].append(FailedTest(row.name, row.classname, row.message))
+        kept[row.report_id] = row.kept
+    return {report_id: (tuple(tests), kept[report_id]) for report_id, tests in listed.items()}
+
+
+def environment_of(text: str) -> tuple[tuple[str, str], ...]:
+    """The environment that a report stated, in the order of its keys; what is no mapping of plain values is none."""
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        return ()
+    if not isinstance(raw, dict):
+        return ()
+    return tuple(sorted((str(key), str(value)) for key, value in raw.items() if isinstance(value, str | int | float)))

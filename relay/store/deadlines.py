@@ -1,0 +1,225 @@
+"""Deadlines in SQL: which dispatches have run out of time, and what is concluded of each.
+
+A conclusion of ours is never success and always yields to a report that still comes (``levels.lifecycle.stand``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, and_, exists, insert, select, update
+
+from allowlist.model import RepoName
+from levels.legs import Leg, Status
+from levels.lifecycle import Expectation, stand
+from levels.outcomes import UNSETTLED, Conclusion, Outcome
+from relay.effects import Kind
+from relay.store.check_facts import outcome_of
+from relay.store.checks import CheckTerms, touch_head
+from relay.store.dispatching import load_to_send, note_backend_error, note_undelivered
+from relay.store.tables import Audit, Change, Dispatch, Effect, Job
+from relay.terms import Terms
+from relay.words import clock, deadline_sentence, outcome_phrase
+
+_audit = Audit.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_change = Change.__table__  # type: ignore[attr-defined]
+_dispatch = Dispatch.__table__  # type: ignore[attr-defined]
+_effect = Effect.__table__  # type: ignore[attr-defined]
+_job = Job.__table__  # type: ignore[attr-defined]
+
+#: Rows locked by one pass. What is left over is taken by the next.
+BATCH = 200
+
+_SENDING = (Kind.DISPATCH.value, Kind.DECIDE_PATHS.value)
+
+#: Who an act of the relay itself is put down to.
+SELF = "relay"
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What a deadline made of one dispatch."""
+
+    dispatch_id: int
+    backend: RepoName
+    head_sha: str
+    before: Outcome
+    outcome: Outcome
+    reason: str
+
+
+def sweep_deadlines(
+    conn: Connection, now: datetime, check_terms: CheckTerms, *, count: int = BATCH
+) -> tuple[Concluded, ...]:
+    """Conclude what has run out of time; returns what was concluded, at most ``count`` at once.
+
+    Safe to repeat, and on two replicas at once: each takes rows that the other has not locked.
+    """
+    rows = [*_due(conn, now, count), *_past_the_gate(conn, now, count)]
+    if not rows:
+        return ()
+    legs = _legs(conn, [row.id for row in rows])
+    concluded: list[Concluded] = []
+    for row in rows:
+        made = _conclude(row, legs.get(row.id, []), now)
+        if made is None:
+            _settle(conn, row.id)
+            continue
+        _note(conn, row, made, now)
+        concluded.append(made)
+    for head_sha, backend in sorted({(one.head_sha, str(one.backend)) for one in concluded}):
+        touch_head(conn, head_sha, check_terms, now, backend=backend)
+    return tuple(concluded)
+
+
+def note_dead_letters(conn: Connection, now: datetime, check_terms: CheckTerms, *, count: int = BATCH) -> int:
+    """Mark dispatches whose effect is dead and which nobody marked; returns how many.
+
+    The worker marks them itself. This finds what a process left behind that died between the two.
+    """
+    again = _effect.alias("again")
+    waiting = exists(again.c.id).where(
+        again.c.kind.in_(_SENDING), again.c.subject_id == _dispatch.c.id, again.c.state.in_(("ready", "running"))
+    )
+    rows = conn.execute(
+        select(_dispatch.c.id, _effect.c.reason, _effect.c.detail)
+        .join(_effect, and_(_effect.c.subject_id == _dispatch.c.id, _effect.c.kind.in_(_SENDING)))
+        .where(_effect.c.state == "dead", _dispatch.c.state.in_(("planned", "pending_paths")), ~waiting)
+        .order_by(_effect.c.id)
+        .limit(count)
+    ).all()
+    if not rows:
+        return 0
+    reasons = {row.id: (row.reason, row.detail) for row in rows}
+    for dispatch_id, sent in load_to_send(conn, list(reasons)).items():
+        note_undelivered(conn, sent, *reasons[dispatch_id], check_terms, now)
+    return len(reasons)
+
+
+def _rows() -> Any:
+    return (
+        select(_dispatch, _change.c.head_sha)
+        .join(_change, _change.c.id == _dispatch.c.change_id)
+        .with_for_update(of=_dispatch, skip_locked=True)
+    )
+
+
+def _due(conn: Connection, now: datetime, count: int) -> list[Any]:
+    """Dispatches whose own deadline is over."""
+    statement = _rows().where(_dispatch.c.next_deadline <= now).order_by(_dispatch.c.next_deadline, _dispatch.c.id)
+    return list(conn.execute(statement.limit(count)).all())
+
+
+def _past_the_gate(conn: Connection, now: datetime, count: int) -> list[Any]:
+    """Dispatches that may still run by their own deadline, but for which the gate waits no longer.
+
+    A start that came late moves the backend's deadline and not the gate's: no pull request waits longer than was said
+    when the change was received. A new attempt that began after a result has a deadline of its own, and is left alone.
+    """
+    statement = (
+        _rows()
+        .where(
+            _dispatch.c.next_deadline > now,
+            _dispatch.c.give_up_at <= now,
+            _dispatch.c.next_deadline != _dispatch.c.give_up_at,
+        )
+        .order_by(_dispatch.c.give_up_at, _dispatch.c.id)
+    )
+    return [row for row in conn.execute(statement.limit(count)).all() if _first_wait(row)]
+
+
+def _first_wait(row: Any) -> bool:
+    if row.started_at is None:
+        return True
+    return bool(row.next_deadline <= row.started_at + Terms.from_json(row.terms).run)
+
+
+def _conclude(row: Any, legs: Iterable[Leg], now: datetime) -> Concluded | None:
+    """What this deadline means, or None where nothing is awaited any more."""
+    before = outcome_of(row.state, row.outcome)
+    if before not in UNSETTLED or row.purpose != "test":
+        return None
+    every = tuple(legs)
+    terms = Terms.from_json(row.terms)
+    if row.state in {"planned", "pending_paths"}:
+        ours = Outcome.UNDELIVERED
+    elif not every:
+        ours = Outcome.SILENT
+    elif row.next_deadline > now:
+        ours = Outcome.TIMED_OUT
+    else:
+        ours = Outcome.LOST
+    expectation = Expectation(jobs=row.legs_expected, versions=terms.versions)
+    outcome = stand(every, expectation, concluded=ours).outcome
+    if outcome in UNSETTLED:
+        # A start without a leg cannot be weighed; what was concluded of it stands.
+        outcome = ours
+    patience = timedelta.max if row.give_up_at is None else row.give_up_at - row.created_at
+    reason = deadline_sentence(
+        outcome,
+        queue=min(terms.queue, patience),
+        run=min(terms.run, patience),
+        reported=row.legs_reported,
+        expected=row.legs_expected,
+    )
+    return Concluded(row.id, RepoName.parse(row.backend), row.head_sha, before, outcome, reason)
+
+
+def _note(conn: Connection, row: Any, made: Concluded, now: datetime) -> None:
+    conn.execute(
+        update(_dispatch)
+        .where(_dispatch.c.id == made.dispatch_id)
+        .values(
+            concluded=made.outcome.value,
+            concluded_at=now,
+            outcome=made.outcome.value,
+            outcome_at=now,
+            next_deadline=None,
+        )
+    )
+    conn.execute(
+        insert(_audit),
+        {
+            "at": now,
+            "who": SELF,
+            "what": "deadline",
+            "subject": f"dispatch {made.dispatch_id} to {made.backend} of {made.head_sha}",
+            "why": made.reason,
+            "before": made.before.value,
+            "after": made.outcome.value,
+        },
+    )
+    told = f"{outcome_phrase(made.outcome)} at {clock(now)} for commit {made.head_sha[:12]}: {made.reason}"
+    note_backend_error(conn, made.backend, told, now)
+
+
+def _settle(conn: Connection, dispatch_id: int) -> None:
+    """Nothing is awaited of this dispatch, so no deadline looks at it again."""
+    conn.execute(update(_dispatch).where(_dispatch.c.id == dispatch_id).values(next_deadline=None))
+
+
+def _legs(conn: Connection, dispatch_ids: list[int]) -> dict[int, list[Leg]]:
+    rows = conn.execute(select(_job).where(_job.c.dispatch_id.in_(dispatch_ids)).order_by(_job.c.id))
+    legs: dict[int, list[Leg]] = {}
+    for row in rows:
+        legs.setdefault(row.dispatch_id, []).append(
+            Leg(
+                run_id=row.run_id,
+                run_attempt=row.run_attempt,
+                job_name=row.job_name,
+                combination=row.combination,
+                backend_version=row.backend_version,
+                check_run_id=row.check_run_id,
+                status=Status(row.status),
+                conclusion=None if row.conclusion is None else Conclusion(row.conclusion),
+                started_at=row.started_at,
+                completed_at=row.completed_at,
+                conflicting=row.conflicting,
+                deciding=row.deciding,
+                source_report_id=row.report_id,
+            )
+        )
+    return legs

@@ -1,0 +1,153 @@
+"""Makes one check run at GitHub show what our record says, in place, and only where the two differ.
+
+A check is a state and not a message: whatever was sent before, in whatever order, the next look writes what holds
+then. That is why a slow answer or a lost one cannot leave an older state standing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import structlog
+from sqlalchemy import Connection
+
+from allowlist.model import Allowlist
+from relay.clock import Now
+from relay.facts import CheckFacts, Place
+from relay.github.errors import GitHubError, RetryLater
+from relay.github.port import Address, CheckRunWrite, GitHub
+from relay.rendering import Rendered, render
+from relay.store.check_facts import load_check
+from relay.store.checks import Applied, CheckTerms, note_applied, note_creating, note_error, note_unchanged
+from relay.store.dispatching import address_of
+from relay.store.engine import Store
+
+log = structlog.get_logger(__name__)
+
+
+def _no_allowlist() -> Allowlist | None:
+    return None
+
+
+class Reconciler:
+    """Looks at one check and writes the difference. Built once, by ``relay.app``.
+
+    ``listed`` gives the allowlist in force, or None while none was ever read: then the levels at dispatch stand.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        github: GitHub,
+        terms: CheckTerms,
+        place: Place,
+        now: Now,
+        listed: Callable[[], Allowlist | None] = _no_allowlist,
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._terms = terms
+        self._place = place
+        self._now = now
+        self._listed = listed
+
+    async def reconcile(self, check_id: int) -> None:
+        """Load, put into words, compare, write the difference, note it. Safe to repeat.
+
+        What GitHub answers with an error is noted on the row and raised to the caller, who knows when to try again
+        (``relay.github.errors``). StoreDownError is raised as it is.
+        """
+        listed = self._listed()
+
+        def look(conn: Connection) -> tuple[CheckFacts | None, Address]:
+            facts = load_check(conn, check_id, self._terms, listed=listed)
+            return facts, address_of(conn, self._terms.upstream)
+
+        facts, upstream = await self._store.read(look)
+        if facts is None:
+            return  # Its change was forgotten since.
+        wanted = render(facts, self._place)
+        if wanted is None or (facts.row.github_id is not None and wanted.digest() == facts.row.applied):
+            await self._note_unchanged(facts)
+            return
+        try:
+            github_id = await self._write(facts, wanted, upstream)
+        except GitHubError as error:
+            await self._store.write(partial(note_error, check_id=check_id, error=error.detail))
+            raise
+        if github_id is None:
+            await self._note_unchanged(facts)
+            return
+        applied = Applied(
+            digest=wanted.digest(),
+            github_id=github_id,
+            status=wanted.status,
+            conclusion=wanted.conclusion,
+            title=wanted.title,
+            summary=wanted.summary,
+            text=wanted.text,
+            details_url=wanted.details_url,
+        )
+        note = partial(
+            note_applied,
+            check_id=check_id,
+            mark=facts.row.mark,
+            applied=applied,
+            terms=self._terms,
+            now=self._now(),
+        )
+        await self._store.write(note)
+        log.info("check written", check=facts.name, head=facts.head_sha, status=wanted.status)
+
+    async def _note_unchanged(self, facts: CheckFacts) -> None:
+        note = partial(note_unchanged, check_id=facts.row.id, mark=facts.row.mark, terms=self._terms, now=self._now())
+        await self._store.write(note)
+
+    async def _write(self, facts: CheckFacts, wanted: Rendered, upstream: Address) -> int | None:
+        """Send the state and return the check run that shows it; None where there was nothing to end after all."""
+        row = facts.row
+        check = _check_run(facts, wanted, self._now())
+        # GitHub keeps what a completed run was; one that must wait again is a new run of the same name.
+        # https://docs.github.com/rest/guides/using-the-rest-api-to-interact-with-checks
+        known = None if row.completed and wanted.conclusion is None else row.github_id
+        if row.creating:
+            # An earlier create was sent and its answer never noted. Of one name the newest run shows, but a second one
+            # would leave the first waiting for ever in the list of all runs.
+            found = await self._github.find_check_run(upstream, facts.head_sha, facts.name, check.external_id)
+            if found is not None and found != row.github_id:
+                known = found
+        if known is not None:
+            await self._github.update_check_run(upstream, known, check)
+            return known
+        if wanted.closing:
+            await self._store.write(partial(note_creating, check_id=row.id, creating=False))
+            return None
+        await self._store.write(partial(note_creating, check_id=row.id, creating=True))
+        try:
+            return await self._github.create_check_run(upstream, check)
+        except GitHubError as error:
+            if not (isinstance(error, RetryLater) and error.ambiguous):
+                await self._store.write(partial(note_creating, check_id=row.id, creating=False))
+            raise
+
+
+def _check_run(facts: CheckFacts, wanted: Rendered, now: datetime) -> CheckRunWrite:
+    completed_at = None
+    if wanted.conclusion is not None:
+        completed_at = wanted.completed_at or now
+    return CheckRunWrite(
+        name=facts.name,
+        head_sha=facts.head_sha,
+        status=wanted.status,
+        conclusion=wanted.conclusion,
+        title=wanted.title,
+        summary=wanted.summary,
+        text=wanted.text,
+        details_url=wanted.details_url,
+        external_id=str(facts.row.id),
+        started_at=wanted.started_at,
+        completed_at=completed_at,
+    )

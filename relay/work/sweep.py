@@ -1,0 +1,90 @@
+"""The sweep: what no event will ever say is found by looking. Deadlines that passed, and looks that got lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+from sqlalchemy import Connection
+
+from relay.clock import Now
+from relay.store.checks import CheckTerms, heal
+from relay.store.deadlines import BATCH, Concluded, note_dead_letters, sweep_deadlines
+from relay.store.engine import Store, StoreDownError
+
+log = structlog.get_logger(__name__)
+
+#: How often what should not happen is looked for: checks and dispatches that a dying process left behind.
+HEAL_EVERY = timedelta(seconds=60)
+
+
+class Sweep:
+    """Looks at deadlines every few seconds. Each replica may run one: they share the work and repeat nothing."""
+
+    def __init__(self, *, store: Store, terms: CheckTerms, now: Now, wake: Callable[[], None], seconds: float) -> None:
+        self._store = store
+        self._terms = terms
+        self._now = now
+        self._wake = wake
+        self._seconds = seconds
+        self._healed_at: datetime | None = None
+        self._stopped = asyncio.Event()
+        self.last_turn: datetime | None = None
+
+    async def run(self) -> None:
+        """Sweep until ``stop`` is called. A turn that fails does not end it: the next may work."""
+        while not self._stopped.is_set():
+            try:
+                await self.turn()
+            except StoreDownError as error:
+                log.warning("store_unreachable", error=str(error))
+            except Exception:
+                log.exception("sweep_turn_failed")
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+
+    def stop(self) -> None:
+        """Let ``run`` return after the turn it is in. Call it on the loop that runs it."""
+        self._stopped.set()
+
+    async def turn(self) -> tuple[Concluded, ...]:
+        """Conclude everything that has run out of time by now; returns what was concluded."""
+        now = self._now()
+        every: list[Concluded] = []
+        while True:
+            made = await self._store.write(lambda conn: sweep_deadlines(conn, now, self._terms))
+            every += made
+            if len(made) < BATCH:
+                break
+        for one in every:
+            log.info(
+                "deadline",
+                backend=str(one.backend),
+                head=one.head_sha,
+                before=one.before.value,
+                after=one.outcome.value,
+                reason=one.reason,
+            )
+        healed = await self._heal(now)
+        if every or healed:
+            self._wake()
+        self.last_turn = self._now()
+        return tuple(every)
+
+    async def _heal(self, now: datetime) -> int:
+        if self._healed_at is not None and now - self._healed_at < HEAL_EVERY:
+            return 0
+
+        def unit(conn: Connection) -> int:
+            return note_dead_letters(conn, now, self._terms) + len(heal(conn, self._terms, now))
+
+        healed = await self._store.write(unit)
+        self._healed_at = now
+        if healed:
+            log.warning("healed", rows=healed)
+        return healed
