@@ -155,9 +155,10 @@ def test_every_route_we_count_is_described() -> None:
     assert set(OPERATIONS) - by_pygithub <= routes
 
 
+SAMPLE_OF_11 = {"event_type": "push", "client_payload": dict.fromkeys("abcdefghijk", 1)}
 BROKEN: list[tuple[str, str, str, Any]] = [
     ("missing event_type", "POST", "/repos/o/r/dispatches", '{"client_payload": {}}'),
-    ("11 keys", "POST", "/repos/o/r/dispatches", json.dumps({"event_type": "push", "client_payload": dict.fromkeys("abcdefghijk", 1)})),
+    ("11 keys", "POST", "/repos/o/r/dispatches", json.dumps(SAMPLE_OF_11)),
     ("101 characters", "POST", "/repos/o/r/dispatches", json.dumps({"event_type": "x" * 101})),
     ("missing head_sha", "POST", "/repos/o/r/check-runs", '{"name": "crcr/gate"}'),
     ("unknown status", "POST", "/repos/o/r/check-runs", '{"name": "n", "head_sha": "a", "status": "done"}'),
