@@ -154,6 +154,8 @@ def _remove_label(world: World, call: Call) -> Answer:
     return Answer(200, [payloads.label(world, call.repo, item) for item in pull.labels], effect=True)
 
 
+# Comments and labels of a pull request take either permission, as each endpoint's page says.
+# https://docs.github.com/en/rest/authentication/permissions-required-for-github-apps
 _COMMENTS = "/repo/issues/{number}/comments"
 _COMMENT = "/repo/issues/comments/{comment}"
 _LABELS = "/repo/issues/{number}/labels"
@@ -163,12 +165,25 @@ ROUTES = [
     Route("GET", "/repo/pulls/{number}/files", _files, needs=("pull_requests", "read")),
     Route("GET", "/repo/pulls/{number}/commits", _pull_commits, needs=("pull_requests", "read")),
     Route("GET", "/repo/commits/{ref}/pulls", _pulls_of_commit, needs=("pull_requests", "read")),
-    Route("GET", _COMMENTS, _comments, needs=("issues", "read")),
-    Route("POST", _COMMENTS, _create_comment, needs=("issues", "write"), creates_content=True),
-    Route("GET", _COMMENT, _get_comment, needs=("issues", "read")),
-    Route("PATCH", _COMMENT, _update_comment, needs=("issues", "write")),
-    Route("DELETE", _COMMENT, _delete_comment, needs=("issues", "write")),
-    Route("GET", _LABELS, _labels, needs=("issues", "read")),
-    Route("POST", _LABELS, _add_labels, needs=("issues", "write")),
-    Route("DELETE", "/repo/issues/{number}/labels/{name...}", _remove_label, needs=("issues", "write")),
+    Route("GET", _COMMENTS, _comments, needs=("issues", "read"), or_needs=("pull_requests", "read")),
+    Route(
+        "POST",
+        _COMMENTS,
+        _create_comment,
+        needs=("issues", "write"),
+        or_needs=("pull_requests", "write"),
+        creates_content=True,
+    ),
+    Route("GET", _COMMENT, _get_comment, needs=("issues", "read"), or_needs=("pull_requests", "read")),
+    Route("PATCH", _COMMENT, _update_comment, needs=("issues", "write"), or_needs=("pull_requests", "write")),
+    Route("DELETE", _COMMENT, _delete_comment, needs=("issues", "write"), or_needs=("pull_requests", "write")),
+    Route("GET", _LABELS, _labels, needs=("issues", "read"), or_needs=("pull_requests", "read")),
+    Route("POST", _LABELS, _add_labels, needs=("issues", "write"), or_needs=("pull_requests", "write")),
+    Route(
+        "DELETE",
+        "/repo/issues/{number}/labels/{name...}",
+        _remove_label,
+        needs=("issues", "write"),
+        or_needs=("pull_requests", "write"),
+    ),
 ]

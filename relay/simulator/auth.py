@@ -130,13 +130,12 @@ def authorize(call: Call, route: Route) -> None:
         raise Refused(404, "Not Found")
     if route.needs is None:
         return
-    permission, access = route.needs
-    granted = at_least(call.token.permissions, permission, access)
     # A token keeps no more than its installation grants at this moment.
-    if not granted or not at_least(call.token.installation.permissions, permission, access):
+    held = (call.token.permissions, call.token.installation.permissions)
+    ways = [way for way in (route.needs, route.or_needs) if way is not None]
+    if not any(all(at_least(granted, *way) for granted in held) for way in ways):
         # https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api#resource-not-accessible
+        accepted = "; ".join(f"{permission}={access}" for permission, access in ways)
         raise Refused(
-            403,
-            "Resource not accessible by integration",
-            headers={"x-accepted-github-permissions": f"{permission}={access}"},
+            403, "Resource not accessible by integration", headers={"x-accepted-github-permissions": accepted}
         )

@@ -123,7 +123,7 @@ Handler = Callable[["World", Call], Answer]
 
 @dataclass(frozen=True)
 class Route:
-    """One endpoint. ``needs`` is the permission and the access that a token must have for it.
+    """One endpoint. ``needs`` is the permission and the access that a token must have for it, or else ``or_needs``.
 
     ``caller`` is ``token`` (an installation token), ``app`` (a JWT of the app), ``anyone``, or ``outside`` for what is
     no part of GitHub's API and so has no limits of its.
@@ -136,6 +136,7 @@ class Route:
     template: str
     handler: Handler
     needs: tuple[str, str] | None = None
+    or_needs: tuple[str, str] | None = None
     caller: str = "token"
     creates_content: bool = False
 

@@ -19,6 +19,7 @@ import httpx2
 import relay
 from relay.simulator import payloads
 from relay.simulator.listener import JobPlan
+from relay.simulator.keys import plain_http
 from relay.simulator.model import Attempt, Job, Json, Run, StepOutcome
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Step:
     async def send(self, url: str, token: str, body: Json) -> tuple[int, str]:
         """Post one callback: the status and the text of the answer; status 0 where none came."""
         if self._client is None:
-            self._client = httpx2.AsyncClient(trust_env=False, timeout=30.0)
+            self._client = httpx2.AsyncClient(trust_env=False, verify=plain_http(), timeout=30.0)
         headers = {"authorization": f"Bearer {token}"}
         try:
             answer = await self._client.post(url, json=body, headers=headers)

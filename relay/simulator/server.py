@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import socket
@@ -58,26 +59,27 @@ class Application:
         if call.path.startswith("/_sim/"):
             await _write(send, call, await self._control(call))
             return
-        world = self._world
         began = time.perf_counter()
-        entry_path = call.path
         outcome = _Outcome()
-        try:
+        answer: Answer | None = None
+        with contextlib.suppress(_Reset):
             answer = await self._answer(call, outcome)
-        except _Reset:
+        # The log comes before the answer: whoever has the answer finds the request in the log.
+        self._note(call, outcome, 0 if answer is None else answer.status, began)
+        if answer is None:
             await _cut(scope)
-            answer = Answer(0, effect=outcome.effect)
         else:
             await _write(send, call, answer, malformed=outcome.fault is Kind.MALFORMED_JSON)
-        token, repository = call.token, call.repository
-        headers = call.headers
+
+    def _note(self, call: Call, outcome: _Outcome, status: int, began: float) -> None:
+        world, token, repository, headers = self._world, call.token, call.repository, call.headers
         world.log.append(
             LoggedRequest(
                 at=world.now(),
                 method=call.method,
-                path=entry_path,
+                path=call.path,
                 query="&".join(f"{name}={value}" for name, value in call.query.items()),
-                status=answer.status,
+                status=status,
                 installation=token.installation.id if token else None,
                 repository=repository.id if repository else None,
                 repository_name=repository.full_name if repository else outcome.named,

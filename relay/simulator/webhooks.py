@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from relay.simulator import payloads
+from relay.simulator.keys import plain_http
 from relay.simulator.model import Account, App, Installation, Json, Repository
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class Webhooks:
         began = time.perf_counter()
         if self._client is None:
             limits = httpx2.Limits(max_connections=200, max_keepalive_connections=50)
-            self._client = httpx2.AsyncClient(trust_env=False, timeout=None, limits=limits)
+            self._client = httpx2.AsyncClient(trust_env=False, verify=plain_http(), timeout=None, limits=limits)
         try:
             async with asyncio.timeout(self.timeout):
                 answer = await self._client.post(url or "", content=delivery.body, headers=delivery.headers)

@@ -13,6 +13,7 @@ import jwt
 import pytest
 
 from relay.simulator import App, Simulator
+from relay.simulator.keys import plain_http
 
 
 class Clock:
@@ -33,7 +34,7 @@ class Caller:
 
     def __init__(self, sim: Simulator, app: App, clock: Clock) -> None:
         self.sim, self.app, self.clock = sim, app, clock
-        self.http = httpx2.Client(base_url=sim.url, trust_env=False, timeout=5.0)
+        self.http = httpx2.Client(base_url=sim.url, trust_env=False, timeout=5.0, verify=plain_http())
 
     def jwt(self, *, key: str | None = None, algorithm: str = "RS256", **claims: Any) -> str:
         now = int(self.clock.now().timestamp())

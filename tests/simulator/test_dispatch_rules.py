@@ -35,7 +35,7 @@ def test_a_dispatch_answers_204_without_a_run_id_and_starts_a_run(be, send) -> N
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "\"event_type\" wasn't supplied"),
+        ({}, '"event_type" wasn\'t supplied'),
         ({"event_type": ""}, "from 1 to 100"),
         ({"event_type": "x" * 101}, "from 1 to 100"),
         ({"event_type": 7}, "not a string"),
