@@ -16,7 +16,7 @@ from allowlist.model import RepoName
 from relay.github import answers, calls
 from relay.github.calls import Permissions
 from relay.github.errors import GitHubError, Invalid, NotInstalled
-from relay.github.http import AsyncClient
+from relay.github.http import AsyncClient, HttpPool
 from relay.github.keys import AppKey, Apps
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
 from relay.github.tokens import Token, Tokens, refused, unreadable
@@ -42,7 +42,7 @@ class GitHubClient:
         *,
         apps: Apps,
         upstream: RepoName,
-        http: AsyncClient,
+        http: AsyncClient | HttpPool,
         api_url: str,
         now: Clock,
         observe: Observe = ignore,

@@ -14,7 +14,16 @@ from typing import Any
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random
 
 from relay.github.errors import IdentityChanged, Invalid, RetryLater
-from relay.github.http import NEVER_SENT, AsyncClient, HTTPError, InvalidURL, Request, TimeoutException
+from relay.github.http import (
+    NEVER_SENT,
+    AsyncClient,
+    HTTPError,
+    HttpPool,
+    InvalidURL,
+    Request,
+    Response,
+    TimeoutException,
+)
 
 #: Told of every request: method, route template, status (None: no answer), seconds, installation (None: the app's own).
 Observe = Callable[[str, str, int | None, float, int | None], None]
@@ -65,16 +74,18 @@ class Answer:
 
 
 class Wire:
-    """Sends calls to one API over one HTTP client, at most ``in_flight`` at once. Owns the client."""
+    """Sends calls to one API over one HTTP client or pool, at most ``in_flight`` at once. Owns them."""
 
-    def __init__(self, *, http: AsyncClient, api_url: str, observe: Observe, in_flight: int = IN_FLIGHT) -> None:
+    def __init__(
+        self, *, http: AsyncClient | HttpPool, api_url: str, observe: Observe, in_flight: int = IN_FLIGHT
+    ) -> None:
         base = re.fullmatch(r"(https?://(?:\[[0-9a-fA-F:]+\]|[\w.-]+)(?::\d+)?)((?:/[\w.-]+)*)/?", api_url, re.ASCII)
         if base is None:
             raise ValueError(f"the GitHub API URL must look like https://HOST or https://HOST/api/v3, got {api_url!r}")
         self._origin, self._prefix = base.groups()
         self._base = self._origin + self._prefix
         self._moved = re.compile(re.escape(self._prefix) + r"/repositories/(\d{1,19})(?=[/?]|\Z)")
-        self._http = http
+        self._pool = http if isinstance(http, HttpPool) else HttpPool([http])
         # Requests are built without the client's help, which takes half the time; these two it would have added.
         self._ours = [(name.encode(), http.headers[name].encode()) for name in ("user-agent", "accept-encoding")]
         self._observe = observe
@@ -116,26 +127,20 @@ class Wire:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._pool.aclose()
 
     async def _once(self, call: Call, url: str, authority: Headers, installation_id: int | None) -> Answer:
-        request = Request(call.method, url, headers=[*self._ours, *authority, *call.headers], content=call.body)
         status: int | None = None
         async with self._slots:
             began = time.perf_counter()
             try:
+                request = Request(call.method, url, headers=[*self._ours, *authority, *call.headers], content=call.body)
                 # httpx2 bounds each read, not their sum: a body that drips would hold its slot for ever.
                 async with asyncio.timeout(_WHOLE_CALL_SECONDS):
-                    response = await self._http.send(request, stream=True)
-                    status = response.status_code
-                    try:
-                        body = bytearray()
-                        async for piece in response.aiter_bytes():
-                            body += piece
-                            if len(body) > call.largest_answer:
-                                break
-                    finally:
-                        await response.aclose()
+                    with self._pool.lend() as http:
+                        response = await http.send(request, stream=True)
+                        status = response.status_code
+                        body = await _read(response, call.largest_answer)
                 whole = len(body) <= call.largest_answer
                 return Answer(status, dict(response.headers), bytes(body[: call.largest_answer]), whole)
             except (TimeoutException, TimeoutError) as error:
@@ -156,7 +161,7 @@ class Wire:
         location = answer.headers.get("location", "")
         path = location.removeprefix(self._origin)
         found = self._moved.match(path)
-        if found is None or ".." in path:
+        if found is None or ".." in path or not (path.isascii() and path.isprintable()):
             # Followed anywhere else, our token would go to whoever wrote the header.
             return None
         if repository_id is not None and int(found[1]) != repository_id:
@@ -168,10 +173,23 @@ class Wire:
         return self._origin + path
 
 
+async def _read(response: Response, most: int) -> bytearray:
+    """The body, but no more than one piece beyond ``most`` bytes; the connection is given back or closed."""
+    body = bytearray()
+    try:
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > most:
+                break
+    finally:
+        await response.aclose()
+    return body
+
+
 def _no_answer(reason: str, call: Call, error: Exception) -> RetryLater:
     # The cause is named but not chained: it carries the request, and that the token.
     return RetryLater(
         f"No answer from GitHub to {call.method} {call.route} ({type(error).__name__}).",
         reason=reason,
-        ambiguous=call.method not in ("GET", "HEAD") and not isinstance(error, NEVER_SENT),
+        ambiguous=call.method not in ("GET", "HEAD") and not isinstance(error, (*NEVER_SENT, InvalidURL)),
     )

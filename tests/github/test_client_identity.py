@@ -127,6 +127,7 @@ async def test_a_redirect_to_another_id_is_refused(client: GitHubClient, github:
         "http://api.github.com/repositories/7/dispatches",
         f"{API}/repositories/7/../../repos/org/xpu/dispatches",
         f"{API}/repositories/7x/dispatches",
+        f"{API}/repositories/7/dispat\x7fches",
         f"{API}/repos/org/xpu/dispatches",
         "",
     ],
