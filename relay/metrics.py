@@ -18,7 +18,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.webhooks = Counter("crcr_webhooks", "Webhooks answered.", ["event", "status"], registry=self.registry)
-        self.callbacks = Counter("crcr_callbacks", "Callbacks answered.", ["status", "code"], registry=self.registry)
+        self.callbacks = Counter("crcr_callbacks", "Callbacks answered.", ["code"], registry=self.registry)
         self.request_seconds = Histogram(
             "crcr_request_seconds", "Time to answer a request.", ["path"], registry=self.registry, buckets=_SECONDS
         )
@@ -49,6 +49,10 @@ class Metrics:
         """One attempt at an effect ended so."""
         self._attempt[kind, outcome].inc()
         self._seconds[kind].observe(seconds)
+
+    def callback(self, code: str) -> None:
+        """One callback was answered with this code."""
+        self.callbacks.labels(code).inc()
 
     def github(
         self, method: str, route: str, status: int | None, _seconds: float, _installation_id: int | None

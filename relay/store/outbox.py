@@ -329,15 +329,28 @@ def revive(
     return tuple(sorted({row.subject_id for row in revived}))
 
 
-def next_due(conn: Connection) -> datetime | None:
-    """When the next waiting effect comes due, which may be past; None when nothing waits."""
-    found: datetime | None = conn.execute(
-        select(_effect.c.due).where(_effect.c.state == "ready").order_by(_effect.c.due).limit(1)
-    ).scalar()
-    return found
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much is owed: open effects, dead letters, and how long the oldest that is due has been waiting."""
+
+    open: int
+    dead: int
+    oldest: timedelta
 
 
 def open_count(conn: Connection) -> int:
     """How many effects are still owed."""
     owed = select(func.count()).select_from(_effect).where(_effect.c.state.in_(("ready", "running")))
     return int(conn.execute(owed).scalar() or 0)
+
+
+def backlog(conn: Connection, now: datetime) -> Backlog:
+    """How far behind the worker is."""
+    dead = select(func.count()).select_from(_effect).where(_effect.c.state == "dead")
+    oldest = select(func.min(_effect.c.due)).where(_effect.c.state.in_(("ready", "running")), _effect.c.due <= now)
+    since: datetime | None = conn.execute(oldest).scalar()
+    return Backlog(
+        open=open_count(conn),
+        dead=int(conn.execute(dead).scalar() or 0),
+        oldest=timedelta() if since is None else now - since,
+    )

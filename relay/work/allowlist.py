@@ -151,6 +151,10 @@ class AllowlistKeeper:
         """The list in force."""
         return self.state.allowlist
 
+    def known(self) -> Allowlist | None:
+        """The list in force, or None while none was ever read: nobody may be demoted by a list that is not there."""
+        return self.state.allowlist if self.state.loaded else None
+
     async def start(self) -> None:
         """Take up the last good list from the store, then look at the source."""
         kept = await self._store.read(lambda conn: documents.load(conn, documents.ALLOWLIST))
@@ -233,5 +237,12 @@ def _reports(entry: Entry) -> bool:
 
 def _audit_change(conn: Connection, change: Change, now: datetime) -> None:
     documents.audit(
-        conn, at=now, who="allowlist", what=change.kind.value, subject=str(change.repo), why=change.sentence
+        conn,
+        at=now,
+        who="allowlist",
+        what=f"allowlist {change.kind.value}",
+        subject=str(change.repo),
+        why=change.text,
+        before=change.before,
+        after=change.after,
     )

@@ -1,0 +1,317 @@
+"""The one place where objects are built: settings in, a running service out. Nobody imports this but the commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from importlib.metadata import version
+from typing import Literal
+
+import structlog
+from fastapi import FastAPI
+
+from relay.capability import CapabilityKeys
+from relay.clock import Now, system_now
+from relay.condition import Condition
+from relay.edge.callback import callback_router
+from relay.edge.health import health_router
+from relay.edge.keys import KeyCache
+from relay.edge.oidc import OidcVerifier
+from relay.edge.problems import ProblemError, answer_problem, answer_store_down
+from relay.edge.webhook import webhook_router
+from relay.facts import Place
+from relay.github.client import GitHubClient
+from relay.github.http import AsyncClient, new_http_client
+from relay.github.keys import AppKey, Apps, BadKey
+from relay.hud import Hud, HudClient
+from relay.metrics import Metrics
+from relay.perform import GitHubPerformer, Sites
+from relay.settings import Settings, SettingsError
+from relay.store import documents, schema
+from relay.store.checks import CheckTerms
+from relay.store.engine import Store, StoreDownError
+from relay.store.reports import KeepTerms
+from relay.work.allowlist import AllowlistKeeper, make_source
+from relay.work.outbox import Worker
+from relay.work.reconcile import Reconciler
+from relay.work.sweep import Sweep
+
+log = structlog.get_logger(__name__)
+
+Role = Literal["all", "web", "worker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """Randomness as an argument: ``share`` gives a number from 0 up to 1, ``guid`` a fresh delivery id."""
+
+    share: Callable[[], float] = random.random
+    guid: Callable[[], str] = lambda: str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """The parts of one process, built and not yet running."""
+
+    settings: Settings
+    store: Store
+    now: Now
+    chance: Chance
+    metrics: Metrics
+    keys: CapabilityKeys
+    terms: CheckTerms
+    github: GitHubClient
+    http: AsyncClient
+    verifier: OidcVerifier
+    hud: Hud | None
+    keeper: AllowlistKeeper
+    worker: Worker
+    sweep: Sweep
+
+    def close(self) -> None:
+        """Let go of the database, for a relay that was built and never run."""
+        self.store.close()
+
+
+def build(settings: Settings, *, now: Now = system_now, chance: Chance | None = None, migrate: bool = True) -> Relay:
+    """Build every part. Brings the database to the newest schema first.
+
+    Raises SettingsError for keys that are none, StoreDownError when the database cannot be reached.
+    """
+    chance = chance or Chance()
+    apps = _apps(settings)
+    store = Store(settings.database_url)
+    try:
+        if migrate:
+            _migrate(store)
+        keys = _capability_keys(settings, store, now)
+        return _assemble(settings, store, apps, keys, now, chance)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _migrate(store: Store) -> None:
+    try:
+        schema.upgrade(store.write_engine)
+    except Exception as error:
+        raise StoreDownError(f"CRCR_DATABASE_URL: the database cannot be opened: {type(error).__name__}") from error
+
+
+def _apps(settings: Settings) -> Apps:
+    try:
+        upstream = AppKey.load(settings.github_app_id, settings.github_private_key.get_secret_value())
+    except BadKey as error:
+        raise SettingsError(f"CRCR_GITHUB_PRIVATE_KEY: {error}") from None
+    if settings.downstream_app_id is None or settings.downstream_private_key is None:
+        return Apps(upstream, upstream)
+    try:
+        key = settings.downstream_private_key.get_secret_value()
+        return Apps(upstream, AppKey.load(settings.downstream_app_id, key))
+    except BadKey as error:
+        raise SettingsError(f"CRCR_DOWNSTREAM_PRIVATE_KEY: {error}") from None
+
+
+def _capability_keys(settings: Settings, store: Store, now: Now) -> CapabilityKeys:
+    texts = [key.get_secret_value() for key in settings.secret_keys]
+    if not texts:
+        fresh = secrets.token_urlsafe(48)
+        texts = [store.write_now(lambda conn: documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now()))]
+    try:
+        return CapabilityKeys.of(texts)
+    except ValueError as error:
+        raise SettingsError(f"CRCR_{error}") from None
+
+
+def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys, now: Now, chance: Chance) -> Relay:
+    metrics = Metrics()
+    agent = f"cross-repo-ci-relay/{version('cross-repo-ci-relay')}"
+    terms = CheckTerms(
+        upstream=settings.upstream,
+        label_prefix=settings.label_prefix,
+        interval=timedelta(seconds=settings.check_interval_seconds),
+        per_job=settings.checks == "job",
+    )
+    github = GitHubClient(
+        apps=apps,
+        upstream=settings.upstream,
+        http=new_http_client(user_agent=agent),
+        api_url=settings.github_api_url,
+        now=now,
+        observe=metrics.github,
+    )
+    # The HUD and the issuers' keys must not wait behind GitHub's connections, nor the other way round.
+    http = new_http_client(user_agent=agent)
+    hud = _hud(settings, http, now)
+    woken: list[Callable[[], None]] = []
+
+    def wake() -> None:
+        for wake_one in woken:
+            wake_one()
+
+    keeper = AllowlistKeeper(
+        make_source(settings.allowlist, github, store),
+        store,
+        now=now,
+        terms=terms,
+        label_prefix=settings.label_prefix,
+        seconds=settings.allowlist_seconds,
+        wake=wake,
+    )
+    sites = Sites(settings.public_url)
+    performer = GitHubPerformer(
+        store=store,
+        github=github,
+        hud=hud,
+        upstream=settings.upstream,
+        keys=keys,
+        sites=sites,
+        terms=terms,
+        reconciler=Reconciler(
+            store=store,
+            github=github,
+            terms=terms,
+            place=Place(settings.public_url, settings.label_prefix, settings.outcomes),
+            now=now,
+            listed=keeper.known,
+        ),
+        now=now,
+    )
+    worker = Worker(
+        store,
+        performer,
+        now=now,
+        random=chance.share,
+        name=chance.guid(),
+        observer=metrics,
+        retry_scale=settings.retry_scale,
+    )
+    woken.append(worker.wake)
+    return Relay(
+        settings=settings,
+        store=store,
+        now=now,
+        chance=chance,
+        metrics=metrics,
+        keys=keys,
+        terms=terms,
+        github=github,
+        http=http,
+        verifier=OidcVerifier(
+            issuers=settings.oidc_issuers,
+            audience=settings.oidc_audience,
+            pipelines=settings.buildkite_pipelines,
+            keys=KeyCache(
+                {anchor.issuer: anchor.jwks_url for anchor in settings.oidc_issuers},
+                fetch=partial(_fetch, http),
+                now=now,
+            ),
+            now=now,
+        ),
+        hud=hud,
+        keeper=keeper,
+        worker=worker,
+        sweep=Sweep(store=store, terms=terms, now=now, wake=wake, seconds=settings.sweep_seconds),
+    )
+
+
+def _hud(settings: Settings, http: AsyncClient, now: Now) -> Hud | None:
+    if settings.hud_api_url is None or settings.hud_key is None:
+        return None
+    return HudClient(http, url=settings.hud_api_url, key=settings.hud_key.get_secret_value(), now=now)
+
+
+async def _fetch(http: AsyncClient, url: str) -> bytes:
+    answer = await http.get(url)
+    answer.raise_for_status()
+    return answer.content
+
+
+def create_app(relay: Relay, role: Role = "all") -> FastAPI:
+    """The HTTP application of one process. Its lifespan runs the worker, the sweep and the allowlist's keeper."""
+    application = FastAPI(
+        title="Cross-repository CI relay",
+        version=version("cross-repo-ci-relay"),
+        lifespan=partial(_running, relay, role),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    application.add_exception_handler(ProblemError, answer_problem)
+    application.add_exception_handler(StoreDownError, answer_store_down)
+    settings = relay.settings
+    condition = Condition(
+        store=relay.store,
+        keeper=relay.keeper,
+        worker=relay.worker,
+        metrics=relay.metrics,
+        now=relay.now,
+        version=application.version,
+        works=role != "web",
+    )
+    application.include_router(
+        health_router(parts=condition.parts, build=condition.build, gauge=condition.gauge, metrics=relay.metrics)
+    )
+    if role != "worker":
+        application.include_router(
+            webhook_router(
+                store=relay.store,
+                settings=settings,
+                allowlist=relay.keeper.current,
+                now=relay.now,
+                wake=relay.worker.wake,
+                metrics=relay.metrics,
+                fresh_id=relay.chance.guid,
+            )
+        )
+        application.include_router(
+            callback_router(
+                store=relay.store,
+                verifier=relay.verifier,
+                capabilities=relay.keys,
+                allowlist=relay.keeper.current,
+                terms=KeepTerms(relay.terms, hud=relay.hud is not None),
+                now=relay.now,
+                wake=relay.worker.wake,
+                legacy_ignored=settings.legacy_ignored,
+                counted=relay.metrics.callback,
+            )
+        )
+    return application
+
+
+@contextlib.asynccontextmanager
+async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIterator[None]:
+    try:
+        await relay.keeper.start()
+    except Exception:
+        # uvicorn ends the process without a word of why, so we say it here.
+        log.exception("not_started")
+        raise
+    tasks = [asyncio.create_task(relay.keeper.run(), name="allowlist")]
+    working = []
+    if role != "web":
+        working = [
+            asyncio.create_task(relay.worker.run(), name="worker"),
+            asyncio.create_task(relay.sweep.run(), name="sweep"),
+        ]
+    log.info("started", role=role, upstream=str(relay.settings.upstream))
+    try:
+        yield
+    finally:
+        relay.worker.stop()
+        relay.sweep.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *working, return_exceptions=True)
+        await relay.github.aclose()
+        await relay.http.aclose()
+        await asyncio.to_thread(relay.store.close)
+        log.info("stopped")

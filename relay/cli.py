@@ -1,0 +1,164 @@
+"""The command ``crcr``: serve, check an allowlist, ask why, look after the database, and the demo."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import structlog
+import typer
+
+from allowlist.model import RepoName, Severity
+from allowlist.parse import MAX_BYTES, check
+from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
+from relay.store import schema
+from relay.store.engine import Store, StoreDownError
+
+# A usage error, as shells and typer count them.
+UNUSABLE = 2
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Relays upstream's changes to accelerator backends, and their results back as checks.",
+)
+allowlist_app = typer.Typer(no_args_is_help=True, help="Look at an allowlist.")
+db_app = typer.Typer(no_args_is_help=True, help="Look after the database.")
+app.add_typer(allowlist_app, name="allowlist")
+app.add_typer(db_app, name="db")
+
+DatabaseUrl = Annotated[str, typer.Option(envvar="CRCR_DATABASE_URL", help="SQLite or PostgreSQL.")]
+
+
+def settings_help() -> str:
+    """Every setting as a line, for ``crcr serve --help``."""
+    lines = ["Settings come from the environment:", ""]
+    for name, field in Settings.model_fields.items():
+        variable = f"CRCR_{name.upper()}"
+        file = f" (or {variable}_FILE)" if name in SECRET_FIELDS else ""
+        needed = " Required." if field.is_required() else ""
+        lines.append(f"{variable}{file}: {field.description}{needed}\n")
+    return "\n".join(lines)
+
+
+@app.command(help="Run the service.", epilog=settings_help())
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8000,
+    role: Annotated[
+        Literal["all", "web", "worker"], typer.Option(help="web answers requests, worker does the work, all both.")
+    ] = "all",
+) -> None:
+    """Serve until told to stop. Exits with 2 and one line per fault when the settings or the database are unusable."""
+    from relay.app import build
+    from relay.serving import run
+
+    configure_logs()
+    try:
+        relay = build(load_settings())
+    except (SettingsError, StoreDownError) as error:
+        raise _unusable(str(error)) from None
+    run(relay, host=host, port=port, role=role)
+
+
+@allowlist_app.command("check", help="Print every fault of a file as FILE:LINE: and exit with 1 if it has errors.")
+def check_allowlist(
+    file: Annotated[Path, typer.Argument(help="The allowlist.")],
+    label_prefix: Annotated[str, typer.Option(envvar="CRCR_LABEL_PREFIX")] = "ciflow/crcr/",
+) -> None:
+    """Exits 0 for a file without errors (warnings are printed), 1 with errors, 2 when it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _unusable(f"{file}: {error.strerror or type(error).__name__}") from None
+    faults = check(text, label_prefix=label_prefix)
+    for fault in faults:
+        typer.echo(fault.render(str(file)))
+    if any(fault.severity is Severity.ERROR for fault in faults):
+        raise typer.Exit(1)
+
+
+@app.command(help="Say why a backend was, or was not, called for a pull request.")
+def why(
+    number: Annotated[int, typer.Argument(help="The pull request's number.", min=1)],
+    backend: Annotated[str, typer.Argument(help="The backend, OWNER/REPO.")],
+    database_url: DatabaseUrl = "sqlite:///crcr.db",
+) -> None:
+    """Prints one line per event of the pull request, oldest first. Exits with 1 when nothing is known of it."""
+    from relay.store.intake import why as load_why
+    from relay.words import why_line
+
+    try:
+        repo = RepoName.parse(backend)
+    except ValueError as error:
+        raise _unusable(str(error)) from None
+    store = Store(database_url)
+    try:
+        found = store.read_now(lambda conn: load_why(conn, number, repo))
+    except StoreDownError as error:
+        raise _unusable(f"CRCR_DATABASE_URL: {error}") from None
+    finally:
+        store.close()
+    for one in found:
+        typer.echo(why_line(one))
+    if not found:
+        typer.echo(f"Nothing is known of pull request {number} and {repo}.", err=True)
+        raise typer.Exit(1)
+
+
+@db_app.command(help="Bring the database to the newest schema.")
+def migrate(database_url: DatabaseUrl = "sqlite:///crcr.db") -> None:
+    """Safe to run while replicas serve, and again."""
+    store = Store(database_url)
+    try:
+        schema.upgrade(store.write_engine)
+        typer.echo(f"schema {store.read_now(schema.revision)}")
+    except StoreDownError as error:
+        raise _unusable(f"CRCR_DATABASE_URL: {error}") from None
+    finally:
+        store.close()
+
+
+@app.command(help="Run the main job on a simulated GitHub, and show it.")
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="End with 0 when every expectation held, with 1 if not.")
+    ] = False,
+) -> None:
+    """Starts simulator and relay on free ports, with a database in a temporary folder; serves until Ctrl-C."""
+    from relay.demo import run_demo
+
+    configure_logs(level=logging.ERROR)
+    raise typer.Exit(run_demo(once=once))
+
+
+def configure_logs(level: int = logging.INFO) -> None:
+    """JSON lines on standard error, or readable ones on a terminal."""
+    terminal = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if terminal else [structlog.processors.dict_tracebacks]),
+            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(default=str),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _unusable(message: str) -> typer.Exit:
+    for line in message.splitlines():
+        typer.echo(f"crcr: {line}", err=True)
+    return typer.Exit(UNUSABLE)
+
+
+def main() -> None:
+    """The entry point."""
+    app()

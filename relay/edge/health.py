@@ -1,0 +1,77 @@
+"""How the service says how it is: alive, able to work, which build, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response
+
+from relay.metrics import CONTENT_TYPE, Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing the service needs, and whether it is well. ``needed``: without it the service cannot do its work."""
+
+    name: str
+    well: bool
+    detail: str
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Which build answers, what it works by, and what its database looks like."""
+
+    version: str
+    allowlist_digest: str
+    schema: str | None
+
+
+def health_router(
+    *,
+    parts: Callable[[], Awaitable[tuple[Part, ...]]],
+    build: Callable[[], Awaitable[Build]],
+    gauge: Callable[[], Awaitable[None]],
+    metrics: Metrics,
+) -> APIRouter:
+    """The routes. ``parts`` looks at everything the service needs; ``gauge`` reads the figures that are not counted."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz", summary="Alive")
+    async def healthz() -> Response:
+        """The process answers; nothing else is asked."""
+        return JSONResponse({"ok": True})
+
+    @router.get(
+        "/readyz",
+        summary="Able to do its work",
+        responses={503: {"description": "A part that is needed is ill; `parts` says which and why."}},
+    )
+    async def readyz() -> Response:
+        """Every part with its state; 503 when one that is needed is ill."""
+        looked = await parts()
+        well = all(part.well for part in looked if part.needed)
+        body = {
+            "ok": well,
+            "parts": {part.name: {"ok": part.well, "needed": part.needed, "detail": part.detail} for part in looked},
+        }
+        return JSONResponse(body, 200 if well else 503, None if well else {"Retry-After": "5"})
+
+    @router.get("/version", summary="Which build this is")
+    async def version() -> Response:
+        """The build, the digest of the allowlist in force, and the schema's revision."""
+        answer = await build()
+        return JSONResponse(
+            {"version": answer.version, "allowlist_digest": answer.allowlist_digest, "schema": answer.schema}
+        )
+
+    @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
+    async def figures() -> Response:
+        """Prometheus's text format."""
+        await gauge()
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    return router

@@ -1,0 +1,73 @@
+"""Serves a built relay over HTTP: as the process's own job, or in a thread for the demo, the tests and benchmarks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import uvicorn
+
+from relay.app import Relay, Role, create_app
+
+# More requests than any honest caller has in flight; beyond it answers are 503 at once instead of late.
+_MOST_AT_ONCE = 2_000
+_KEEP_ALIVE_SECONDS = 75  # Longer than the idle time of load balancers, so that they and not we close first.
+
+
+def _server(relay: Relay, role: Role) -> uvicorn.Server:
+    config = uvicorn.Config(
+        create_app(relay, role),
+        log_config=None,
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MOST_AT_ONCE,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=20,
+        backlog=2048,
+        ws="none",
+    )
+    return uvicorn.Server(config)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((host, port))
+    return listening
+
+
+def run(relay: Relay, *, host: str, port: int, role: Role) -> None:
+    """Serve until SIGINT or SIGTERM, then drain. Raises OSError when the address cannot be had."""
+    listening = _listen(host, port)
+    _server(relay, role).run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def listening_socket(host: str = "127.0.0.1", port: int = 0) -> Iterator[tuple[socket.socket, int]]:
+    """A bound socket and its port, for callers that must know their address before they can be built."""
+    listening = _listen(host, port)
+    try:
+        yield listening, int(listening.getsockname()[1])
+    finally:
+        listening.close()
+
+
+@contextlib.contextmanager
+def serving(relay: Relay, listening: socket.socket, *, role: Role = "all") -> Iterator[None]:
+    """Serve in a thread of its own for as long as the block runs. Raises RuntimeError when it does not come up."""
+    server = _server(relay, role)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="relay", daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise RuntimeError("the relay did not start; its log says why")
+            thread.join(0.005)
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(30)
