@@ -16,7 +16,7 @@ Answers are 200, or 400 with ``{"error": ...}``. Verbs and their keys:
 ``require``             upstream, context, integration_id
 ``required``            upstream, head_sha -> mergeable, contexts
 ``checks``              upstream, head_sha -> checks by name
-``place``               name, act (install, uninstall, suspend, rename, archive, delete) and its keywords
+``place``               at, act (install, uninstall, suspend, rename, archive, delete) and its keywords
 ``runs``                backend -> runs
 ``callback``            backend, run_id or payload, and the keywords of ``Backend.callback`` -> status, text
 ``mint``                repository, run_id, count and further keywords -> tokens

@@ -18,8 +18,8 @@ import httpx2
 
 import relay
 from relay.simulator import payloads
-from relay.simulator.listener import JobPlan
 from relay.simulator.keys import plain_http
+from relay.simulator.listener import JobPlan
 from relay.simulator.model import Attempt, Job, Json, Run, StepOutcome
 
 if TYPE_CHECKING:

@@ -246,11 +246,13 @@ class Simulator:
 
     def upstream(self, name: str) -> Upstream:
         """The upstream repository of that name. Raises KeyError when there is none."""
-        return Upstream(self._site, self._repository(name), self._app(None))
+        repository = self._repository(name)
+        return Upstream(self._site, repository, self._installed(repository) or self._app(None))
 
     def backend(self, name: str) -> Backend:
         """The backend's repository of that name. Raises KeyError when there is none."""
-        return Backend(self._site, self._repository(name), self._app(None, last=True))
+        repository = self._repository(name)
+        return Backend(self._site, repository, self._installed(repository) or self._app(None, last=True))
 
     def ping(self, app: App | None = None) -> list[Delivery]:
         """Send the ``ping`` of a webhook that was set up."""
@@ -318,6 +320,10 @@ class Simulator:
         if not apps:
             raise ValueError("create_app() comes first: a repository has to be installed on some app")
         return apps[-1 if last else 0]
+
+    def _installed(self, repository: Repository) -> App | None:
+        found = self._loop.call(lambda: self.world.installed_on(repository))
+        return found[0].app if found else None
 
     def _repository(self, name: str) -> Repository:
         return self.world.by_name[name.lower()]

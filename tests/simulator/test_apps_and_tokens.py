@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
 from relay.simulator import PERMISSIONS, App, Simulator
 from relay.simulator.keys import private_pem
+from tests.simulator.scene import Caller, Clock
 
 
 @pytest.mark.parametrize(
@@ -20,14 +23,14 @@ from relay.simulator.keys import private_pem
         ({"iss": None}, "'Issuer' claim"),
     ],
 )
-def test_a_jwt_with_a_wrong_claim_is_refused(caller, claims, words) -> None:
+def test_a_jwt_with_a_wrong_claim_is_refused(caller: Caller, claims: dict[str, Any], words: str) -> None:
     """Each claim of an app's JWT has its own rule and its own words."""
     answer = caller.as_app("GET", "/app", token=caller.jwt(**claims))
 
     assert (401, True) == (answer.status_code, words in answer.json()["message"])
 
 
-def test_a_jwt_may_live_ten_minutes_and_no_longer(caller, clock) -> None:
+def test_a_jwt_may_live_ten_minutes_and_no_longer(caller: Caller, clock: Clock) -> None:
     """Ten minutes are the most, counted from now."""
     now = int(clock.now().timestamp())
 
@@ -39,7 +42,7 @@ def test_a_jwt_may_live_ten_minutes_and_no_longer(caller, clock) -> None:
     )
 
 
-def test_a_verified_jwt_still_expires(caller, clock) -> None:
+def test_a_verified_jwt_still_expires(caller: Caller, clock: Clock) -> None:
     """The cache of verified tokens saves the signature check, never the expiry."""
     token = caller.jwt()
     assert 200 == caller.as_app("GET", "/app", token=token).status_code
@@ -49,7 +52,7 @@ def test_a_verified_jwt_still_expires(caller, clock) -> None:
     assert 401 == caller.as_app("GET", "/app", token=token).status_code
 
 
-def test_a_jwt_of_another_key_or_algorithm_is_refused(caller) -> None:
+def test_a_jwt_of_another_key_or_algorithm_is_refused(caller: Caller) -> None:
     """Only RS256 with the app's own key counts."""
     other = private_pem(generate_private_key(public_exponent=65537, key_size=2048))
 
@@ -58,7 +61,7 @@ def test_a_jwt_of_another_key_or_algorithm_is_refused(caller) -> None:
     assert 401 == caller.as_app("GET", "/app", token="a.b.c").status_code
 
 
-def test_each_kind_of_caller_keeps_to_its_own_endpoints(sim, caller) -> None:
+def test_each_kind_of_caller_keeps_to_its_own_endpoints(sim: Simulator, caller: Caller) -> None:
     """A JWT opens no repository, and an installation token is no app."""
     up = sim.create_upstream("pytorch/pytorch")
     token = caller.mint(up.installation.id)
@@ -68,7 +71,7 @@ def test_each_kind_of_caller_keeps_to_its_own_endpoints(sim, caller) -> None:
     assert 401 == caller.call(None, "POST", "/repos/pytorch/pytorch/dispatches", json={}).status_code
 
 
-def test_an_installation_is_found_only_where_the_app_is_installed(sim, caller) -> None:
+def test_an_installation_is_found_only_where_the_app_is_installed(sim: Simulator, caller: Caller) -> None:
     """Where it is not, GitHub says 404, and a JWT of another app finds nothing either."""
     up = sim.create_upstream("pytorch/pytorch")
     sim.create_backend("org/npu", installed=False)
@@ -79,7 +82,7 @@ def test_an_installation_is_found_only_where_the_app_is_installed(sim, caller) -
     assert 404 == caller.as_app("GET", "/repos/org/unknown/installation").status_code
 
 
-def test_a_token_can_be_narrowed_and_the_answer_names_the_repository(sim, caller) -> None:
+def test_a_token_can_be_narrowed_and_the_answer_names_the_repository(sim: Simulator, caller: Caller) -> None:
     """A narrowed mint answers with the repositories' ids: that is what the relay pins."""
     one = sim.create_backend("org/one")
     two = sim.create_backend("org/two")
@@ -114,7 +117,9 @@ def test_a_token_can_be_narrowed_and_the_answer_names_the_repository(sim, caller
         ({"permissions": []}, "must be an object"),
     ],
 )
-def test_a_mint_for_more_than_was_granted_is_refused(sim, caller, body, words) -> None:
+def test_a_mint_for_more_than_was_granted_is_refused(
+    sim: Simulator, caller: Caller, body: dict[str, Any], words: str
+) -> None:
     """A token never holds more than its installation."""
     one = sim.create_backend("org/one")
 
@@ -123,7 +128,7 @@ def test_a_mint_for_more_than_was_granted_is_refused(sim, caller, body, words) -
     assert (422, True) == (answer.status_code, words in answer.json()["message"])
 
 
-def test_a_token_ends_after_an_hour_and_with_its_installation(sim, caller, clock) -> None:
+def test_a_token_ends_after_an_hour_and_with_its_installation(sim: Simulator, caller: Caller, clock: Clock) -> None:
     """401 for what is expired or removed, 403 while the installation is suspended."""
     one, two = sim.create_backend("one/npu"), sim.create_backend("two/npu")
     short, gone = caller.mint(one.installation.id), caller.mint(two.installation.id)
@@ -140,7 +145,7 @@ def test_a_token_ends_after_an_hour_and_with_its_installation(sim, caller, clock
     assert 401 == caller.call("ghs_unknown", "GET", "/repos/one/npu").status_code
 
 
-def test_a_permission_that_is_missing_is_403_and_write_includes_read(sim, caller) -> None:
+def test_a_permission_that_is_missing_is_403_and_write_includes_read(sim: Simulator, caller: Caller) -> None:
     """Every endpoint names the permission it needs; what is withdrawn ends also for tokens that exist."""
     be = sim.create_backend("org/npu", permissions={"contents": "write"})
     token = caller.mint(be.installation.id)
@@ -155,7 +160,7 @@ def test_a_permission_that_is_missing_is_403_and_write_includes_read(sim, caller
     assert (403, []) == (dispatch.status_code, be.dispatches)
 
 
-def test_two_apps_do_not_see_each_other(sim: Simulator, app: App, caller) -> None:
+def test_two_apps_do_not_see_each_other(sim: Simulator, app: App, caller: Caller) -> None:
     """An installation of one app is nothing to another."""
     other = sim.create_app(4343, {"contents": "write"})
     be = sim.create_backend("org/npu", app=other)
@@ -166,7 +171,7 @@ def test_two_apps_do_not_see_each_other(sim: Simulator, app: App, caller) -> Non
     assert dict(PERMISSIONS) == app.permissions
 
 
-def test_a_request_without_a_user_agent_is_refused(sim, caller) -> None:
+def test_a_request_without_a_user_agent_is_refused(sim: Simulator, caller: Caller) -> None:
     """GitHub answers no anonymous software."""
     sim.create_upstream("pytorch/pytorch")
 
@@ -175,7 +180,7 @@ def test_a_request_without_a_user_agent_is_refused(sim, caller) -> None:
     assert (403, True) == (answer.status_code, "User-Agent" in answer.json()["message"])
 
 
-def test_a_private_repository_shows_itself_to_nobody_without_a_token(sim, caller) -> None:
+def test_a_private_repository_shows_itself_to_nobody_without_a_token(sim: Simulator, caller: Caller) -> None:
     """Public data may be read without a token; private data answers 404."""
     sim.create_upstream("pytorch/pytorch")
     sim.create_backend("org/secret", private=True)

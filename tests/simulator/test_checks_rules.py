@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from relay.simulator import App, PullRequest, Simulator, Upstream
 from relay.simulator.model import CheckRun
+from tests.simulator.scene import Caller, Clock, Receiver
 
 
 @pytest.fixture
-def up(sim, app):
+def up(sim: Simulator, app: App) -> Upstream:
     return sim.create_upstream("pytorch/pytorch")
 
 
 @pytest.fixture
-def pr(up):
+def pr(up: Upstream) -> PullRequest:
     return up.open_pull_request()
 
 
 @pytest.fixture
-def write(up, pr, caller):
+def write(up: Upstream, pr: PullRequest, caller: Caller) -> Callable[..., Any]:
     """Create a check run, or update the one of the given id."""
     token = caller.mint(up.installation.id)
 
@@ -35,7 +38,9 @@ def write(up, pr, caller):
     return send
 
 
-def test_a_check_run_is_created_and_updated_in_place(up, pr, write, clock) -> None:
+def test_a_check_run_is_created_and_updated_in_place(
+    up: Upstream, pr: PullRequest, write: Callable[..., Any], clock: Clock
+) -> None:
     """What an update leaves out stays; a conclusion completes the run."""
     made = write(external_id="row-1", output={"title": "Waiting", "summary": "Two backends."})
     assert (201, "queued", None) == (made.status_code, made.json()["status"], made.json()["conclusion"])
@@ -89,14 +94,16 @@ _BUTTON = {"label": "Again", "description": "Run it again", "identifier": "rerun
     ],
     ids=lambda body: json.dumps(body)[:60],
 )
-def test_a_check_run_that_breaks_a_rule_is_422_and_changes_nothing(up, pr, write, body) -> None:
+def test_a_check_run_that_breaks_a_rule_is_422_and_changes_nothing(
+    up: Upstream, pr: PullRequest, write: Callable[..., Any], body: dict[str, Any]
+) -> None:
     """Each rule of the endpoint, one at a time."""
     answer = write(**body)
 
     assert (422, {}) == (answer.status_code, up.checks(pr.head_sha))
 
 
-def test_a_check_run_at_its_limits_is_accepted(write) -> None:
+def test_a_check_run_at_its_limits_is_accepted(write: Callable[..., Any]) -> None:
     """Every limit itself is allowed."""
     output = {"title": "t", "summary": "x" * 65_535, "text": "x" * 65_535, "annotations": [_NOTE] * 50}
     action = {"label": "x" * 20, "description": "x" * 40, "identifier": "x" * 20}
@@ -104,7 +111,9 @@ def test_a_check_run_at_its_limits_is_accepted(write) -> None:
     assert 201 == write(output=output, actions=[action] * 3).status_code
 
 
-def test_only_the_app_that_created_a_check_may_change_it(sim, up, pr, write, caller, clock) -> None:
+def test_only_the_app_that_created_a_check_may_change_it(
+    sim: Simulator, up: Upstream, pr: PullRequest, write: Callable[..., Any], caller: Caller, clock: Clock
+) -> None:
     """Another app's token is refused, with the app named."""
     number = write().json()["id"]
     other = sim.create_app(4343)
@@ -122,7 +131,9 @@ def test_only_the_app_that_created_a_check_may_change_it(sim, up, pr, write, cal
     assert "queued" == up.checks(pr.head_sha)["crcr/gate"].status
 
 
-def test_of_one_name_the_newest_shows_and_an_app_has_one_suite_per_commit(up, pr, write, caller) -> None:
+def test_of_one_name_the_newest_shows_and_an_app_has_one_suite_per_commit(
+    up: Upstream, pr: PullRequest, write: Callable[..., Any], caller: Caller
+) -> None:
     """An older check run of the name is kept, and hidden."""
     first = write(conclusion="failure").json()
     second = write(status="in_progress").json()
@@ -141,7 +152,9 @@ def test_of_one_name_the_newest_shows_and_an_app_has_one_suite_per_commit(up, pr
     )
 
 
-def test_a_suite_keeps_a_thousand_check_runs_of_one_name(up, pr, write) -> None:
+def test_a_suite_keeps_a_thousand_check_runs_of_one_name(
+    up: Upstream, pr: PullRequest, write: Callable[..., Any]
+) -> None:
     """The oldest goes first."""
     first = write().json()["id"]
     kept = up.repository.check_runs
@@ -154,7 +167,7 @@ def test_a_suite_keeps_a_thousand_check_runs_of_one_name(up, pr, write) -> None:
     assert (1000, False) == (len(up.check_runs(pr.head_sha, "crcr/gate")), first in kept)
 
 
-def test_an_unknown_check_or_archived_repository_is_refused(up, write) -> None:
+def test_an_unknown_check_or_archived_repository_is_refused(up: Upstream, write: Callable[..., Any]) -> None:
     """404 for what is not there, 403 for what is read-only."""
     assert 404 == write(1, status="queued").status_code
     assert 404 == write(10**30, status="queued").status_code
@@ -162,7 +175,9 @@ def test_an_unknown_check_or_archived_repository_is_refused(up, write) -> None:
     assert 403 == write().status_code
 
 
-def test_required_checks_are_matched_by_name_app_and_conclusion(up, pr, write, app) -> None:
+def test_required_checks_are_matched_by_name_app_and_conclusion(
+    up: Upstream, pr: PullRequest, write: Callable[..., Any], app: App
+) -> None:
     """Success, skipped and neutral satisfy; what never came is expected; a foreign app's check does not count."""
     up.require("crcr/gate", app.id)
     up.require("lint", app.id + 1)
@@ -180,7 +195,7 @@ def test_required_checks_are_matched_by_name_app_and_conclusion(up, pr, write, a
         assert (conclusion in {"success", "skipped", "neutral"}) == up.required_status(pr).mergeable, conclusion
 
 
-def test_a_required_check_must_be_on_the_newest_head(up, pr, write) -> None:
+def test_a_required_check_must_be_on_the_newest_head(up: Upstream, pr: PullRequest, write: Callable[..., Any]) -> None:
     """A push makes the merge box wait anew."""
     up.require("crcr/gate")
     write(conclusion="success")
@@ -191,7 +206,9 @@ def test_a_required_check_must_be_on_the_newest_head(up, pr, write) -> None:
     assert {"crcr/gate": "expected"} == up.required_status(pr).contexts
 
 
-def test_check_events_reach_every_app_but_presses_only_their_own(sim, up, pr, write, receiver) -> None:
+def test_check_events_reach_every_app_but_presses_only_their_own(
+    sim: Simulator, up: Upstream, pr: PullRequest, write: Callable[..., Any], receiver: Receiver
+) -> None:
     """created and completed go to all who listen; rerequested and requested_action to the check's app alone."""
     write(conclusion="failure", actions=[_BUTTON])
     other = sim.create_app(4343)

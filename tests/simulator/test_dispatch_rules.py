@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from relay.simulator import JobPlan, Listener, Mode, Reports
+from relay.simulator import App, Backend, JobPlan, Listener, Mode, Reports, Simulator
+from tests.simulator.scene import Caller, Clock
 
 SILENT = Listener(jobs=(JobPlan(reports=Reports.SILENT),), mode=Mode.DIRECT)
 
 
 @pytest.fixture
-def be(sim, app):
+def be(sim: Simulator, app: App) -> Backend:
     return sim.create_backend("org/npu", listener=SILENT)
 
 
 @pytest.fixture
-def send(be, caller):
+def send(be: Backend, caller: Caller) -> Callable[..., Any]:
     token = caller.mint(be.installation.id)
     return lambda **body: caller.call(token, "POST", "/repos/org/npu/dispatches", json=body)
 
 
-def test_a_dispatch_answers_204_without_a_run_id_and_starts_a_run(be, send) -> None:
+def test_a_dispatch_answers_204_without_a_run_id_and_starts_a_run(be: Backend, send: Callable[..., Any]) -> None:
     """The caller learns of the run only by its name, which carries the delivery id."""
     answer = send(event_type="pull_request", client_payload={"delivery_id": "d-1", "relay": {"token": "cap"}})
 
@@ -44,7 +47,9 @@ def test_a_dispatch_answers_204_without_a_run_id_and_starts_a_run(be, send) -> N
         ({"event_type": "x", "client_payload": {str(n): n for n in range(11)}}, "No more than 10 properties"),
     ],
 )
-def test_a_malformed_dispatch_is_422_and_starts_nothing(be, send, body, words) -> None:
+def test_a_malformed_dispatch_is_422_and_starts_nothing(
+    be: Backend, send: Callable[..., Any], body: dict[str, Any], words: str
+) -> None:
     """Each rule of the endpoint has its own words."""
     answer = send(**body)
 
@@ -52,7 +57,7 @@ def test_a_malformed_dispatch_is_422_and_starts_nothing(be, send, body, words) -
     assert ([], []) == (be.runs, be.dispatches)
 
 
-def test_event_type_and_keys_are_accepted_up_to_their_limits(be, send) -> None:
+def test_event_type_and_keys_are_accepted_up_to_their_limits(be: Backend, send: Callable[..., Any]) -> None:
     """100 characters and 10 keys pass."""
     answer = send(event_type="x" * 100, client_payload={str(number): number for number in range(10)})
 
@@ -60,7 +65,9 @@ def test_event_type_and_keys_are_accepted_up_to_their_limits(be, send) -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "€"])
-def test_a_payload_of_65535_characters_passes_and_one_more_does_not(be, send, letter) -> None:
+def test_a_payload_of_65535_characters_passes_and_one_more_does_not(
+    be: Backend, send: Callable[..., Any], letter: str
+) -> None:
     """Characters are counted, not bytes, and not the escapes of JSON on the wire."""
     frame = len(json.dumps({"a": ""}, separators=(",", ":")))
 
@@ -68,14 +75,16 @@ def test_a_payload_of_65535_characters_passes_and_one_more_does_not(be, send, le
     assert 422 == send(event_type="x", client_payload={"a": letter * (65_536 - frame)}).status_code
 
 
-def test_bytes_are_counted_when_the_stricter_reading_is_asked_for(sim, be, send) -> None:
+def test_bytes_are_counted_when_the_stricter_reading_is_asked_for(
+    sim: Simulator, be: Backend, send: Callable[..., Any]
+) -> None:
     """GitHub's page says "less than 64KB": a scenario may read that as bytes."""
     sim.limits.dispatch_unit = "bytes"
 
     assert 422 == send(event_type="x", client_payload={"a": "€" * 30_000}).status_code
 
 
-def test_an_archived_repository_takes_no_dispatch(be, send) -> None:
+def test_an_archived_repository_takes_no_dispatch(be: Backend, send: Callable[..., Any]) -> None:
     """403, with words that are no permission's."""
     be.archive()
 
@@ -84,7 +93,7 @@ def test_an_archived_repository_takes_no_dispatch(be, send) -> None:
     assert (403, "Repository was archived so is read-only.") == (answer.status_code, answer.json()["message"])
 
 
-def test_a_repository_with_actions_off_takes_no_dispatch(be, send) -> None:
+def test_a_repository_with_actions_off_takes_no_dispatch(be: Backend, send: Callable[..., Any]) -> None:
     """422, and nothing starts."""
     be.disable_actions()
 
@@ -92,7 +101,7 @@ def test_a_repository_with_actions_off_takes_no_dispatch(be, send) -> None:
     assert [] == be.runs
 
 
-def test_a_dispatch_where_the_app_is_not_installed_is_404(be, send) -> None:
+def test_a_dispatch_where_the_app_is_not_installed_is_404(be: Backend, send: Callable[..., Any]) -> None:
     """A repository that the token does not cover does not exist for it."""
     other = be
     other.uninstall()
@@ -100,7 +109,7 @@ def test_a_dispatch_where_the_app_is_not_installed_is_404(be, send) -> None:
     assert 401 == send(event_type="push").status_code
 
 
-def test_types_that_no_workflow_listens_to_start_nothing(be, send) -> None:
+def test_types_that_no_workflow_listens_to_start_nothing(be: Backend, send: Callable[..., Any]) -> None:
     """204 all the same: GitHub does not say whether anybody listens."""
     be.listener = Listener(jobs=(JobPlan(reports=Reports.SILENT),), types=frozenset({"nightly"}), mode=Mode.DIRECT)
 
@@ -110,7 +119,7 @@ def test_types_that_no_workflow_listens_to_start_nothing(be, send) -> None:
     assert 1 == len(be.runs)
 
 
-def test_closed_is_a_run_without_jobs_where_the_workflow_leaves_it_out(be, send) -> None:
+def test_closed_is_a_run_without_jobs_where_the_workflow_leaves_it_out(be: Backend, send: Callable[..., Any]) -> None:
     """The listener's condition skips its jobs; the run is there and counts as skipped."""
     assert 204 == send(event_type="pull_request", client_payload={"payload": {"action": "closed"}}).status_code
 
@@ -118,7 +127,9 @@ def test_closed_is_a_run_without_jobs_where_the_workflow_leaves_it_out(be, send)
     assert ("skipped", []) == (run.conclusion, run.jobs)
 
 
-def test_more_than_500_runs_in_ten_seconds_are_not_queued(sim, be, send, clock) -> None:
+def test_more_than_500_runs_in_ten_seconds_are_not_queued(
+    sim: Simulator, be: Backend, send: Callable[..., Any], clock: Clock
+) -> None:
     """What comes on top is accepted and starts no run, until ten seconds are over."""
     sim.limits.points = False
     be.repository.queued_at = [clock.now().timestamp()] * 500
@@ -130,7 +141,7 @@ def test_more_than_500_runs_in_ten_seconds_are_not_queued(sim, be, send, clock) 
     assert 1 == len(be.runs)
 
 
-def test_a_body_that_is_no_json_is_400(sim, be, caller) -> None:
+def test_a_body_that_is_no_json_is_400(sim: Simulator, be: Backend, caller: Caller) -> None:
     """Problems parsing JSON."""
     token = caller.mint(be.installation.id)
 
@@ -139,7 +150,7 @@ def test_a_body_that_is_no_json_is_400(sim, be, caller) -> None:
         assert (400, "Problems parsing JSON") == (answer.status_code, answer.json()["message"])
 
 
-def test_a_renamed_repository_redirects_writes_by_307_to_its_id(be, caller) -> None:
+def test_a_renamed_repository_redirects_writes_by_307_to_its_id(be: Backend, caller: Caller) -> None:
     """Method and body survive a 307; reads get a 301; the new owner of the old name ends it."""
     token = caller.mint(be.installation.id)
     be.rename("org/renamed")
@@ -158,7 +169,7 @@ def test_a_renamed_repository_redirects_writes_by_307_to_its_id(be, caller) -> N
     assert 404 == caller.call(token, "POST", "/repos/org/npu/dispatches", json={"event_type": "push"}).status_code
 
 
-def test_a_deleted_repository_is_404(be, caller) -> None:
+def test_a_deleted_repository_is_404(be: Backend, caller: Caller) -> None:
     """Gone is gone, by name and by id."""
     token = caller.mint(be.installation.id)
     be.delete()

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx2
 import pytest
 
-from relay.simulator import Fault, Kind, Match, Simulator
+from relay.simulator import App, Backend, Fault, Kind, Match, Simulator
 from relay.simulator.exchange import Refused
 from relay.simulator.limits import Limits
 from relay.simulator.model import Installation
+from tests.simulator.scene import Caller, Clock
 
 DISPATCH = Match("POST", "/dispatches$")
 
 
 @pytest.fixture
-def be(sim, app):
+def be(sim: Simulator, app: App) -> Backend:
     return sim.create_backend("org/npu")
 
 
 @pytest.fixture
-def token(be, caller):
+def token(be: Backend, caller: Caller) -> str:
     return caller.mint(be.installation.id)
 
 
 @pytest.fixture
-def send(caller, token):
+def send(caller: Caller, token: str) -> Callable[..., Any]:
     return lambda: caller.call(token, "POST", "/repos/org/npu/dispatches", json={"event_type": "push"})
 
 
-def test_the_primary_limit_counts_each_installation(sim, be, caller, token, clock) -> None:
+def test_the_primary_limit_counts_each_installation(
+    sim: Simulator, be: Backend, caller: Caller, token: str, clock: Clock
+) -> None:
     """Headers say how much is left; at the end 403 with the reset, and another installation still flows."""
     sim.limits.primary_per_hour = 3
     other = caller.mint(sim.create_backend("two/npu").installation.id)
@@ -52,7 +57,7 @@ def test_the_primary_limit_counts_each_installation(sim, be, caller, token, cloc
     assert 200 == caller.call(caller.mint(be.installation.id), "GET", "/repos/org/npu").status_code
 
 
-def test_a_budget_grows_with_the_repositories_up_to_a_cap(app, be) -> None:
+def test_a_budget_grows_with_the_repositories_up_to_a_cap(app: App, be: Backend) -> None:
     """5,000, 50 more for each repository over 20, at most 12,500; 60 for the anonymous."""
     limits = Limits()
 
@@ -65,7 +70,9 @@ def test_a_budget_grows_with_the_repositories_up_to_a_cap(app, be) -> None:
     assert 60 == limits.budget("anonymous", None)
 
 
-def test_900_points_a_minute_are_180_writes(sim, be, send, clock) -> None:
+def test_900_points_a_minute_are_180_writes(
+    sim: Simulator, be: Backend, send: Callable[..., Any], clock: Clock
+) -> None:
     """The 181st write of a minute meets the secondary limit, with Retry-After; the next minute is new."""
     limits = sim.limits
     for _ in range(179):
@@ -89,7 +96,7 @@ def test_900_points_a_minute_are_180_writes(sim, be, send, clock) -> None:
     assert 204 == send().status_code
 
 
-def test_a_get_costs_one_point(app, be) -> None:
+def test_a_get_costs_one_point(app: App, be: Backend) -> None:
     """900 reads a minute pass, the next does not."""
     limits = Limits()
     for _ in range(900):
@@ -99,7 +106,7 @@ def test_a_get_costs_one_point(app, be) -> None:
         limits.charge("i", be.installation, "GET", creates_content=False, now=59.0)
 
 
-def test_80_contents_a_minute_and_500_an_hour(app, be) -> None:
+def test_80_contents_a_minute_and_500_an_hour(app: App, be: Backend) -> None:
     """Creating content has limits of its own."""
     limits = Limits()
 
@@ -118,7 +125,7 @@ def test_80_contents_a_minute_and_500_an_hour(app, be) -> None:
     assert "3180" == refused.value.headers["retry-after"]
 
 
-def test_comments_count_as_content(sim, app, caller) -> None:
+def test_comments_count_as_content(sim: Simulator, app: App, caller: Caller) -> None:
     """The endpoint that creates comments is charged so."""
     up = sim.create_upstream("pytorch/pytorch")
     pr = up.open_pull_request()
@@ -131,7 +138,9 @@ def test_comments_count_as_content(sim, app, caller) -> None:
     assert 1 == len(up.comments(pr))
 
 
-def test_more_requests_at_once_than_allowed_are_refused(sim, be, caller, token) -> None:
+def test_more_requests_at_once_than_allowed_are_refused(
+    sim: Simulator, be: Backend, caller: Caller, token: str
+) -> None:
     """100 at once are the limit; a scenario may lower it."""
     assert 100 == sim.limits.concurrent_at_most
     sim.limits.concurrent_at_most = 2
@@ -143,7 +152,9 @@ def test_more_requests_at_once_than_allowed_are_refused(sim, be, caller, token) 
     assert ([200, 200, 403, 403], 2) == (sorted(answers), sim.limits.hits["concurrency"])
 
 
-def test_a_conditional_read_that_is_answered_304_is_free(sim, be, caller, token) -> None:
+def test_a_conditional_read_that_is_answered_304_is_free(
+    sim: Simulator, be: Backend, caller: Caller, token: str
+) -> None:
     """With a token; and the anonymous pay even for a 304."""
     first = caller.call(token, "GET", "/repos/org/npu/contents/README.md")
     key = f"installation {be.installation.id}"
@@ -175,7 +186,9 @@ def test_a_conditional_read_that_is_answered_304_is_free(sim, be, caller, token)
         (Kind.ARCHIVED, 403, 0),
     ],
 )
-def test_a_fault_answers_as_scripted_and_takes_effect_only_after(sim, be, send, kind, status, effects) -> None:
+def test_a_fault_answers_as_scripted_and_takes_effect_only_after(
+    sim: Simulator, be: Backend, send: Callable[..., Any], kind: Kind, status: Any, effects: int
+) -> None:
     """Before or after the effect is the whole difference, and the log tells it."""
     fault = sim.faults.add(Fault(kind, DISPATCH, times=1))
 
@@ -189,7 +202,9 @@ def test_a_fault_answers_as_scripted_and_takes_effect_only_after(sim, be, send, 
     ("kind", "effects"),
     [(Kind.RESET, 0), (Kind.RESET_AFTER, 1), (Kind.TIMEOUT, 0), (Kind.TIMEOUT_AFTER, 1)],
 )
-def test_a_connection_can_die_before_or_after_the_effect(sim, be, send, kind, effects) -> None:
+def test_a_connection_can_die_before_or_after_the_effect(
+    sim: Simulator, be: Backend, send: Callable[..., Any], kind: Kind, effects: int
+) -> None:
     """The client sees a broken connection, never a status; the log has status 0."""
     sim.faults.add(Fault(kind, DISPATCH, seconds=0.05))
 
@@ -201,18 +216,18 @@ def test_a_connection_can_die_before_or_after_the_effect(sim, be, send, kind, ef
     assert 204 == send().status_code
 
 
-def test_a_malformed_answer_is_no_json(sim, be, caller, token) -> None:
+def test_a_malformed_answer_is_no_json(sim: Simulator, be: Backend, caller: Caller, token: str) -> None:
     """The request took effect, the body cannot be read."""
     sim.faults.add(Fault(Kind.MALFORMED_JSON, Match("GET")))
 
     answer = caller.call(token, "GET", "/repos/org/npu")
 
     assert 200 == answer.status_code
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         answer.json()
 
 
-def test_a_limit_may_come_as_429_with_or_without_retry_after(sim, send) -> None:
+def test_a_limit_may_come_as_429_with_or_without_retry_after(sim: Simulator, send: Callable[..., Any]) -> None:
     """Both forms occur."""
     sim.faults.add(Fault(Kind.SECONDARY_LIMIT, DISPATCH, status=429, retry_after=7))
     sim.faults.add(Fault(Kind.SECONDARY_LIMIT, DISPATCH))
@@ -223,7 +238,7 @@ def test_a_limit_may_come_as_429_with_or_without_retry_after(sim, send) -> None:
     assert (403, None) == (second.status_code, second.headers.get("retry-after"))
 
 
-def test_a_primary_limit_names_its_reset(sim, send, clock) -> None:
+def test_a_primary_limit_names_its_reset(sim: Simulator, send: Callable[..., Any], clock: Clock) -> None:
     """Nothing left, and the reset as far off as scripted."""
     sim.faults.add(Fault(Kind.PRIMARY_LIMIT, DISPATCH, seconds=120))
 
@@ -235,7 +250,7 @@ def test_a_primary_limit_names_its_reset(sim, send, clock) -> None:
     )
 
 
-def test_latency_delays_one_request_or_all(sim, send) -> None:
+def test_latency_delays_one_request_or_all(sim: Simulator, send: Callable[..., Any]) -> None:
     """By a fault, and by the simulator's own setting."""
     sim.faults.add(Fault(Kind.LATENCY, DISPATCH, seconds=0.15))
     began = time.perf_counter()
@@ -248,7 +263,9 @@ def test_latency_delays_one_request_or_all(sim, send) -> None:
     assert (True, True) == (slow >= 0.15, time.perf_counter() - began >= 0.1)
 
 
-def test_faults_are_matched_skipped_counted_and_removed(sim, be, send, caller) -> None:
+def test_faults_are_matched_skipped_counted_and_removed(
+    sim: Simulator, be: Backend, send: Callable[..., Any], caller: Caller
+) -> None:
     """Method, path, repository, account and installation all count; skip lets the first ones pass."""
     for miss in (
         Match("GET", "/dispatches$"),
@@ -268,7 +285,7 @@ def test_faults_are_matched_skipped_counted_and_removed(sim, be, send, caller) -
     assert (204, 2, 0) == (send().status_code, sim.faults.met(fault), sim.faults.met(endless))
 
 
-def test_a_fault_can_meet_the_app_s_own_calls(sim: Simulator, be, caller) -> None:
+def test_a_fault_can_meet_the_app_s_own_calls(sim: Simulator, be: Backend, caller: Caller) -> None:
     """A storm of 401 on minting, for one."""
     sim.faults.add(Fault(Kind.UNAUTHORIZED, Match("POST", "/access_tokens$"), times=1))
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jwt
 import pytest
 
-from relay.simulator import JobPlan, Listener, Mode, Reports, Simulator, wait_until
+from relay.simulator import App, Backend, JobPlan, Listener, Mode, Reports, Simulator, wait_until
+from tests.simulator.scene import Caller, Clock
 
 PAYLOAD = {"event_type": "pull_request", "delivery_id": "d-1", "payload": {"action": "opened"}, "relay": {"token": "t"}}
 
@@ -25,7 +26,7 @@ class FakeRelay:
         relay = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 (the name is http.server's)
+            def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 relay.got.append((self.headers["authorization"].removeprefix("Bearer "), json.loads(body)))
                 answer = b'{"ok": true, "status": "recorded"}'
@@ -57,7 +58,7 @@ def relay(sim: Simulator) -> Iterator[FakeRelay]:
 
 
 @pytest.fixture
-def start(sim, app, caller):
+def start(sim: Simulator, app: App, caller: Caller) -> Callable[..., Backend]:
     """Create a backend with a listener and dispatch to it."""
 
     def make(listener: Listener, name: str = "org/npu", payload: dict[str, Any] | None = None) -> Any:
@@ -70,7 +71,7 @@ def start(sim, app, caller):
     return make
 
 
-def test_a_job_reports_by_the_real_script(start, relay) -> None:
+def test_a_job_reports_by_the_real_script(start: Callable[..., Backend], relay: FakeRelay) -> None:
     """Start and end are told by callback_action/report.py in a process, with a token minted in the step."""
     failing = JobPlan(
         name="test / x86",
@@ -109,7 +110,7 @@ def test_a_job_reports_by_the_real_script(start, relay) -> None:
     assert str(run.jobs[0].id) == claims["check_run_id"]
 
 
-def test_a_step_without_a_relay_to_reach_keeps_its_output(sim, start) -> None:
+def test_a_step_without_a_relay_to_reach_keeps_its_output(sim: Simulator, start: Callable[..., Backend]) -> None:
     """The exit code and the words of the script are there to be looked at."""
     be = start(Listener(jobs=(JobPlan(reports=Reports.COMPLETED),)))
 
@@ -119,7 +120,7 @@ def test_a_step_without_a_relay_to_reach_keeps_its_output(sim, start) -> None:
     assert run.jobs[0].reports[0].output
 
 
-def test_direct_reports_carry_what_the_script_would_send(start, relay) -> None:
+def test_direct_reports_carry_what_the_script_would_send(start: Callable[..., Backend], relay: FakeRelay) -> None:
     """The same body without a process, for stories that run by the hundred."""
     plan = JobPlan(name="leg", backend_version="7.1", conclusion="failure", failed_tests=(("C", "t", "m"),))
     be = start(Listener(jobs=(plan, JobPlan(name="other")), mode=Mode.DIRECT, expected_jobs=2))
@@ -137,7 +138,7 @@ def test_direct_reports_carry_what_the_script_would_send(start, relay) -> None:
     )
 
 
-def test_a_direct_report_that_was_not_taken_is_sent_again(start, relay) -> None:
+def test_a_direct_report_that_was_not_taken_is_sent_again(start: Callable[..., Backend], relay: FakeRelay) -> None:
     """503 and 429 are tried again, as the script does; 422 is final."""
     relay.script = [503, 429, 200]
     be = start(Listener(jobs=(JobPlan(reports=Reports.COMPLETED),), mode=Mode.DIRECT))
@@ -162,7 +163,9 @@ def test_a_direct_report_that_was_not_taken_is_sent_again(start, relay) -> None:
         (Reports.DIES, ["in_progress"], "failure"),
     ],
 )
-def test_a_job_reports_as_its_plan_says(start, relay, reports, told, conclusion) -> None:
+def test_a_job_reports_as_its_plan_says(
+    start: Callable[..., Backend], relay: FakeRelay, reports: Reports, told: list[str], conclusion: str
+) -> None:
     """A silent job is one that GitHub shows as done and nobody heard of; a lost runner's job fails at GitHub."""
     be = start(Listener(jobs=(JobPlan(reports=reports),), mode=Mode.DIRECT))
 
@@ -172,7 +175,9 @@ def test_a_job_reports_as_its_plan_says(start, relay, reports, told, conclusion)
     assert conclusion == run.conclusion
 
 
-def test_rerun_failed_runs_only_what_failed(sim, start, relay, caller) -> None:
+def test_rerun_failed_runs_only_what_failed(
+    sim: Simulator, start: Callable[..., Backend], relay: FakeRelay, caller: Caller
+) -> None:
     """The others are carried over, the run has one attempt more, and the payload is the old one."""
     plans = (JobPlan(name="good"), JobPlan(name="flaky", conclusion="failure", flaky_until=2))
     be = start(Listener(jobs=plans, mode=Mode.DIRECT))
@@ -194,7 +199,9 @@ def test_rerun_failed_runs_only_what_failed(sim, start, relay, caller) -> None:
     assert 403 == nothing_failed.status_code
 
 
-def test_a_run_that_runs_cannot_be_rerun_and_one_that_ended_not_cancelled(sim, start, caller) -> None:
+def test_a_run_that_runs_cannot_be_rerun_and_one_that_ended_not_cancelled(
+    sim: Simulator, start: Callable[..., Backend], caller: Caller
+) -> None:
     """403 "already running", 409 when it is over."""
     be = start(Listener(jobs=(JobPlan(reports=Reports.SILENT, duration=30),), mode=Mode.DIRECT))
     token = caller.mint(be.installation.id)
@@ -209,7 +216,9 @@ def test_a_run_that_runs_cannot_be_rerun_and_one_that_ended_not_cancelled(sim, s
     assert 409 == caller.call(token, "POST", f"{path}/cancel").status_code
 
 
-def test_a_run_is_rerun_within_30_days_and_50_times(start, caller, clock) -> None:
+def test_a_run_is_rerun_within_30_days_and_50_times(
+    start: Callable[..., Backend], caller: Caller, clock: Clock
+) -> None:
     """Both limits are GitHub's, and past them a new dispatch is the only way."""
     be = start(Listener(jobs=(JobPlan(reports=Reports.SILENT),), mode=Mode.DIRECT))
     run = be.wait_until_done()[0]
@@ -229,7 +238,7 @@ def test_a_run_is_rerun_within_30_days_and_50_times(start, caller, clock) -> Non
     assert (403, True) == (answer.status_code, "over a month ago" in answer.json()["message"])
 
 
-def test_runs_are_found_by_event_time_and_title(start, caller, clock) -> None:
+def test_runs_are_found_by_event_time_and_title(start: Callable[..., Backend], caller: Caller, clock: Clock) -> None:
     """A dispatch's run is known by its title; filters narrow the list."""
     be = start(Listener(jobs=(JobPlan(reports=Reports.SILENT),), mode=Mode.DIRECT))
     be.wait_until_done()
@@ -249,7 +258,7 @@ def test_runs_are_found_by_event_time_and_title(start, caller, clock) -> None:
     assert 422 == caller.call(token, "GET", "/repos/org/npu/actions/runs?created=soon").status_code
 
 
-def test_no_runner_is_free_until_one_is(sim, start) -> None:
+def test_no_runner_is_free_until_one_is(sim: Simulator, start: Callable[..., Backend]) -> None:
     """Runs stay queued, as those of self-hosted runners do for hours."""
     sim.free_runners = False
     be = start(Listener(jobs=(JobPlan(reports=Reports.SILENT),), mode=Mode.DIRECT))
@@ -260,7 +269,7 @@ def test_no_runner_is_free_until_one_is(sim, start) -> None:
     assert "success" == be.wait_until_done()[0].conclusion
 
 
-def test_the_runner_s_token_endpoint_serves_only_a_job_that_runs(start, caller) -> None:
+def test_the_runner_s_token_endpoint_serves_only_a_job_that_runs(start: Callable[..., Backend], caller: Caller) -> None:
     """The request token is the job's own, and it ends with the job."""
     be = start(Listener(jobs=(JobPlan(reports=Reports.SILENT, duration=30),), mode=Mode.DIRECT))
     run = be.wait_for_runs()[0]
@@ -275,7 +284,7 @@ def test_the_runner_s_token_endpoint_serves_only_a_job_that_runs(start, caller) 
     assert 401 == caller.call(shown, "GET", path).status_code
 
 
-def test_a_callback_by_hand_can_say_anything(start, relay) -> None:
+def test_a_callback_by_hand_can_say_anything(start: Callable[..., Backend], relay: FakeRelay) -> None:
     """A test forges what it likes, with a token that is as real as any."""
     be = start(Listener(jobs=(JobPlan(reports=Reports.SILENT),), mode=Mode.DIRECT))
     run = be.wait_until_done()[0]

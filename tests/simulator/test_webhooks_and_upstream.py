@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.simulator import PullRequest, Simulator, Upstream, wait_until
+from relay.simulator import App, PullRequest, Simulator, Upstream, wait_until
+from tests.simulator.scene import Caller, Clock, Receiver
 
 
 @pytest.fixture
-def up(sim, app, receiver):
+def up(sim: Simulator, app: App, receiver: Receiver) -> Upstream:
     made = sim.create_upstream("pytorch/pytorch", files={"a.py": "1\n", "docs/x.md": "x\n"})
     sim.webhook_url = receiver.url
     return made
 
 
 @pytest.fixture
-def got(receiver):
+def got(receiver: Receiver) -> Callable[..., Any]:
     """The newest webhook that came: its event and its payload."""
     return lambda position=-1: (
         receiver.got[position][0]["x-github-event"],
@@ -29,7 +31,7 @@ def got(receiver):
     )
 
 
-def test_a_webhook_is_signed_and_names_itself(up: Upstream, receiver, app) -> None:
+def test_a_webhook_is_signed_and_names_itself(up: Upstream, receiver: Receiver, app: App) -> None:
     """The signature is over the bytes as sent; the headers are those of GitHub."""
     pr = up.open_pull_request()
 
@@ -65,7 +67,7 @@ REAL = """
 """
 
 
-def test_a_pull_request_payload_has_the_shape_of_a_real_one(up, got) -> None:
+def test_a_pull_request_payload_has_the_shape_of_a_real_one(up: Upstream, got: Callable[..., Any]) -> None:
     """Full size and full shape: a relay has to trim it, as it has to trim GitHub's."""
     up.open_pull_request(title="T", author="alice", labels=["x"], body="b" * 65_536)
 
@@ -93,7 +95,9 @@ ACTS = [
 
 
 @pytest.mark.parametrize(("name", "act", "action"), ACTS, ids=[name for name, _, _ in ACTS])
-def test_each_act_on_a_pull_request_sends_its_event(up, got, name, act, action) -> None:
+def test_each_act_on_a_pull_request_sends_its_event(
+    up: Upstream, got: Callable[..., Any], name: str, act: Callable[[PullRequest], Any], action: str
+) -> None:
     """One act, one event, with the state after it."""
     up.push("refs/heads/release")
     pr: PullRequest = up.open_pull_request()
@@ -103,7 +107,7 @@ def test_each_act_on_a_pull_request_sends_its_event(up, got, name, act, action) 
 
     event, payload = got()
     assert ("pull_request", action, pr.head_sha) == (event, payload["action"], payload["pull_request"]["head"]["sha"])
-    extra = {
+    extra: dict[str, Callable[[], bool]] = {
         "push": lambda: (before, pr.head_sha) == (payload["before"], payload["after"]) and before != pr.head_sha,
         "label": lambda: payload["label"]["name"] == "ciflow/crcr/npu",
         "close": lambda: (
@@ -119,7 +123,9 @@ def test_each_act_on_a_pull_request_sends_its_event(up, got, name, act, action) 
     assert extra[name]()
 
 
-def test_a_label_that_is_there_sends_nothing_and_unlabel_and_reopen_tell(up, receiver, got) -> None:
+def test_a_label_that_is_there_sends_nothing_and_unlabel_and_reopen_tell(
+    up: Upstream, receiver: Receiver, got: Callable[..., Any]
+) -> None:
     """Only a change is an event."""
     pr = up.open_pull_request(labels=["x"])
     count = len(receiver.got)
@@ -133,7 +139,7 @@ def test_a_label_that_is_there_sends_nothing_and_unlabel_and_reopen_tell(up, rec
     assert ("reopened", "open") == (got()[1]["action"], got()[1]["pull_request"]["state"])
 
 
-def test_merging_closes_and_pushes_to_the_base(up, receiver) -> None:
+def test_merging_closes_and_pushes_to_the_base(up: Upstream, receiver: Receiver) -> None:
     """Two events: closed with merged true, and the push."""
     pr = up.open_pull_request()
     pr.close(merged=True)
@@ -143,7 +149,7 @@ def test_merging_closes_and_pushes_to_the_base(up, receiver) -> None:
     assert up.head == events["push"]["after"] == events["pull_request"]["pull_request"]["merge_commit_sha"]
 
 
-def test_a_forced_push_back_returns_to_the_earlier_head(up, got) -> None:
+def test_a_forced_push_back_returns_to_the_earlier_head(up: Upstream, got: Callable[..., Any]) -> None:
     """The old sha is the head again."""
     pr = up.open_pull_request()
     first = pr.head_sha
@@ -153,7 +159,7 @@ def test_a_forced_push_back_returns_to_the_earlier_head(up, got) -> None:
     assert (first, first) == (pr.head_sha, got()[1]["after"])
 
 
-def test_a_push_lists_its_commits_and_files(up, got) -> None:
+def test_a_push_lists_its_commits_and_files(up: Upstream, got: Callable[..., Any]) -> None:
     """And a known sha only moves the ref: six refs at one commit are six pushes with the same after."""
     before = up.head
     up.push(files={"a.py": "2\n", "new.py": "n\n", "docs/x.md": None}, message="Land\n\nBody", commits=3)
@@ -176,7 +182,7 @@ def test_a_push_lists_its_commits_and_files(up, got) -> None:
     assert ("refs/tags/ciflow/trunk/1", up.head, True) == (got()[1]["ref"], got()[1]["after"], got()[1]["created"])
 
 
-def test_more_than_three_tags_at_once_send_nothing(up, receiver) -> None:
+def test_more_than_three_tags_at_once_send_nothing(up: Upstream, receiver: Receiver) -> None:
     """Three do, four do not; the tags are there all the same."""
     assert 3 == len(up.push_tags(["a", "b", "c"]))
     count = len(receiver.got)
@@ -186,14 +192,14 @@ def test_more_than_three_tags_at_once_send_nothing(up, receiver) -> None:
     assert (count, True) == (len(receiver.got), "refs/tags/g" in up.repository.refs)
 
 
-def test_a_push_lists_2048_commits_at_most(sim, up, got) -> None:
+def test_a_push_lists_2048_commits_at_most(sim: Simulator, up: Upstream, got: Callable[..., Any]) -> None:
     """The newest ones."""
     up.push(commits=2050)
 
     assert (2048, up.head) == (len(got()[1]["commits"]), got()[1]["commits"][-1]["id"])
 
 
-def test_deleting_a_ref_is_a_push_to_zeros(up, got) -> None:
+def test_deleting_a_ref_is_a_push_to_zeros(up: Upstream, got: Callable[..., Any]) -> None:
     """deleted is true, after is all zeros, and there is no head commit."""
     up.push("refs/heads/gone")
     up.delete_ref("refs/heads/gone")
@@ -202,7 +208,7 @@ def test_deleting_a_ref_is_a_push_to_zeros(up, got) -> None:
     assert (True, "0" * 40, None) == (payload["deleted"], payload["after"], payload["head_commit"])
 
 
-def test_a_push_to_a_pull_request_s_own_branch_synchronizes_it(up, receiver) -> None:
+def test_a_push_to_a_pull_request_s_own_branch_synchronizes_it(up: Upstream, receiver: Receiver) -> None:
     """Branches of the upstream repository itself send both events."""
     pr = up.open_pull_request(fork=False, head_ref="topic")
     up.push("refs/heads/topic")
@@ -211,7 +217,7 @@ def test_a_push_to_a_pull_request_s_own_branch_synchronizes_it(up, receiver) -> 
     assert pr.head_sha == up.repository.refs["refs/heads/topic"]
 
 
-def test_the_merge_queue_asks_for_checks_and_ends(up, receiver) -> None:
+def test_the_merge_queue_asks_for_checks_and_ends(up: Upstream, receiver: Receiver) -> None:
     """A temporary branch, its push, checks_requested; then destroyed with the reason."""
     pr = up.open_pull_request()
     group = up.add_to_merge_queue(pr)
@@ -227,7 +233,7 @@ def test_the_merge_queue_asks_for_checks_and_ends(up, receiver) -> None:
     assert group.head_ref not in up.repository.refs
 
 
-def test_a_comment_tells_who_said_what(up, got) -> None:
+def test_a_comment_tells_who_said_what(up: Upstream, got: Callable[..., Any]) -> None:
     """On a pull request the issue says so."""
     pr = up.open_pull_request()
     up.comment(pr, "bob", "/crcr rerun")
@@ -242,7 +248,9 @@ def test_a_comment_tells_who_said_what(up, got) -> None:
     )
 
 
-def test_installing_and_taking_away_is_told(sim: Simulator, app, receiver, got) -> None:
+def test_installing_and_taking_away_is_told(
+    sim: Simulator, app: App, receiver: Receiver, got: Callable[..., Any]
+) -> None:
     """The first repository creates the installation, the next joins it; the last one's removal deletes it."""
     sim.webhook_url = receiver.url
     one = sim.create_backend("org/one")
@@ -265,7 +273,7 @@ def test_installing_and_taking_away_is_told(sim: Simulator, app, receiver, got) 
     assert "ping" == got()[0]
 
 
-def test_an_app_gets_the_events_it_asked_for_and_nothing_elsewhere(sim: Simulator, receiver) -> None:
+def test_an_app_gets_the_events_it_asked_for_and_nothing_elsewhere(sim: Simulator, receiver: Receiver) -> None:
     """No subscription, no webhook; no installation, no webhook."""
     sim.webhook_url = receiver.url
     sim.create_app(7, events={"push"})
@@ -277,7 +285,7 @@ def test_an_app_gets_the_events_it_asked_for_and_nothing_elsewhere(sim: Simulato
 
 
 @pytest.mark.parametrize(("status", "ok"), [(200, True), (202, True), (301, False), (401, False), (500, False)])
-def test_only_a_2xx_is_a_delivery(up, receiver, status, ok) -> None:
+def test_only_a_2xx_is_a_delivery(up: Upstream, receiver: Receiver, status: Any, ok: bool) -> None:
     """Anything else is listed as failed."""
     receiver.status = status
 
@@ -286,7 +294,7 @@ def test_only_a_2xx_is_a_delivery(up, receiver, status, ok) -> None:
     assert (status, ok) == (delivery.response.status, delivery.ok)
 
 
-def test_an_answer_after_the_timeout_is_a_failed_delivery(up, receiver) -> None:
+def test_an_answer_after_the_timeout_is_a_failed_delivery(up: Upstream, receiver: Receiver) -> None:
     """GitHub waits 10 s; here the clock of the test is shorter."""
     receiver.hang.clear()
 
@@ -296,7 +304,7 @@ def test_an_answer_after_the_timeout_is_a_failed_delivery(up, receiver) -> None:
     assert (0, "timed out") == (delivery.response.status, delivery.response.error)
 
 
-def test_a_receiver_that_is_down_is_a_failed_delivery(sim, up) -> None:
+def test_a_receiver_that_is_down_is_a_failed_delivery(sim: Simulator, up: Upstream) -> None:
     """And nothing is ever sent again by itself."""
     sim.webhook_url = "http://127.0.0.1:9/hook"
 
@@ -306,7 +314,9 @@ def test_a_receiver_that_is_down_is_a_failed_delivery(sim, up) -> None:
     assert 1 == len(sim.deliveries)
 
 
-def test_failed_deliveries_are_listed_and_redelivered_with_their_guid(sim, up, receiver, caller, clock) -> None:
+def test_failed_deliveries_are_listed_and_redelivered_with_their_guid(
+    sim: Simulator, up: Upstream, receiver: Receiver, caller: Caller, clock: Clock
+) -> None:
     """By API with the app's JWT; the guid is the same, the delivery another."""
     sim.hold_webhooks = True
     lost = up.push()[0]
@@ -330,7 +340,7 @@ def test_failed_deliveries_are_listed_and_redelivered_with_their_guid(sim, up, r
     assert (202, lost.guid) == (sim.redeliver(lost.guid).response.status, sim.deliveries[-1].guid)
 
 
-def test_deliveries_are_gone_after_three_days(sim, up, caller, clock) -> None:
+def test_deliveries_are_gone_after_three_days(sim: Simulator, up: Upstream, caller: Caller, clock: Clock) -> None:
     """Neither listed nor redelivered any more."""
     delivery = up.push()[0]
     clock.forward(days=3, seconds=1)
@@ -341,7 +351,7 @@ def test_deliveries_are_gone_after_three_days(sim, up, caller, clock) -> None:
         sim.redeliver(delivery.guid)
 
 
-def test_a_payload_over_25_mb_is_not_sent(up, receiver) -> None:
+def test_a_payload_over_25_mb_is_not_sent(up: Upstream, receiver: Receiver) -> None:
     """GitHub drops it without a delivery."""
     count = len(receiver.got)
 
