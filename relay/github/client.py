@@ -216,6 +216,9 @@ class GitHubClient:
         if isinstance(error, NotInstalled):
             if missing is None:
                 self.tokens.forget(app, at, token)
+                if at.repository_id is not None:
+                    # The name may have been taken by another owner since the mint; a new mint tells that apart.
+                    await self.tokens.get(app, at, permissions)
             else:
                 error = _missing(missing, at, error)
         raise error
@@ -247,13 +250,21 @@ def _missing(what: str, at: Address, error: NotInstalled) -> Invalid:
 
 
 def _file_bytes(answer: Answer, what: str) -> bytes:
-    """The file itself. We ask for raw bytes; a server that answers in JSON all the same is understood too."""
-    if not answer.headers.get("content-type", "").startswith("application/json"):
-        return answer.body
-    body = _read(answer, lambda body: body, what)
-    if not isinstance(body, dict) or body.get("encoding") != "base64":
-        raise Invalid(f"{what} is no file.", reason="not_a_file")
+    """The file itself. We ask for raw bytes; a server that wraps them in JSON all the same is understood too.
+
+    Told by its shape and not by its content type, since a proxy may label raw bytes as JSON.
+    """
     try:
-        return base64.b64decode("".join(answers.a_text(body.get("content"), "content").split()), validate=True)
+        body = answer.json()
+    except ValueError:
+        return answer.body
+    if isinstance(body, list) and body and all(isinstance(each, dict) and "type" in each for each in body):
+        raise Invalid(f"{what} is a folder and no file.", reason="not_a_file")
+    if not isinstance(body, dict) or not {"type", "encoding", "content"} <= body.keys():
+        return answer.body
+    if body["type"] != "file" or body["encoding"] != "base64":
+        raise Invalid(f"{what} is a {body['type']!r:.20} and no file that can be read.", reason="not_a_file")
+    try:
+        return base64.b64decode("".join(answers.a_text(body["content"], "content").split()), validate=True)
     except (ValueError, binascii.Error) as error:
         raise unreadable(ValueError(str(error)), what) from None

@@ -253,17 +253,25 @@ async def test_a_file_is_read_once_and_then_only_looked_at(client: GitHubClient,
 async def test_a_file_told_in_json_is_understood(client: GitHubClient, github: StandIn) -> None:
     """Servers between us and GitHub may ignore what form we accept; a folder is no file."""
     path = "/repos/up/stream/contents/a.yml"
-    told: dict[str, Any] = {"encoding": "base64", "content": base64.encodebytes(b"L1: []\n" * 20).decode()}
-    bodies: list[Any] = [told, [], told | {"content": "%%"}]
+    told: dict[str, Any] = {
+        "type": "file",
+        "encoding": "base64",
+        "content": base64.encodebytes(b"L1: []\n" * 20).decode(),
+    }
+    folder = [{"type": "file", "name": "a.yml"}, {"type": "dir", "name": "b"}]
+    bodies: list[Any] = [told, folder, told | {"content": "%%"}, {"L1": []}]
     github.will("GET", path, *(httpx.Response(200, json=body) for body in bodies))
 
     version = await client.read_file(UP, "a.yml", None, None)
     assert version is not None
     assert b"L1: []\n" * 20 == version.text
-    with pytest.raises(Invalid, match="is no file"):
+    with pytest.raises(Invalid, match="is a folder"):
         await client.read_file(UP, "a.yml", None, None)
     with pytest.raises(RetryLater):
         await client.read_file(UP, "a.yml", None, None)
+    own = await client.read_file(UP, "a.yml", None, None)
+    assert own is not None
+    assert {"L1": []} == json.loads(own.text)
 
 
 @pytest.mark.parametrize("path", ["", "/a", "../x", "a/../../b", "a//b", "./a", "a/"])
