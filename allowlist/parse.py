@@ -78,7 +78,7 @@ def _decode(raw: bytes, max_bytes: int) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UnreadableError((Fault(line, "utf-8", "this line is not UTF-8", "Save the file as UTF-8."),)) from error
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = text.replace("\r\n", "\n")
     forbidden = [
         (line, found[0]) for line, part in enumerate(text.split("\n"), 1) if (found := _FORBIDDEN.search(part))
     ]

@@ -226,6 +226,19 @@ def test_a_refused_entry_does_not_take_its_repository_along():
     assert [(2, Severity.ERROR), (4, Severity.WARNING)] == [(fault.line, fault.severity) for fault in found.faults]
 
 
+def test_an_item_refused_for_its_indentation_still_names_its_repository():
+    """The second entry stands, and the admin learns that there are two before mending the first."""
+    found = parse("L2:\n  - org/x:\n    events: [nightly]\nL4:\n  - org/x\n")
+
+    assert [(Level.L4, 5)] == [(entry.level, entry.line) for entry in found.entries]
+    assert [(3, "indentation"), (5, "duplicate-repository")] == [(fault.line, fault.rule) for fault in found.faults]
+
+
+def test_a_device_refused_for_its_name_is_not_also_missing():
+    """One mistake is one fault: the device is there, only not a good one."""
+    assert [(2, "device-name")] == places("L3:\n  - org/x: {device: 'n p u'}\n")
+
+
 def test_a_level_or_device_that_stands_twice_keeps_both_lists():
     """There is no doubt where the entries belong, but other readers keep only one of the two."""
     found = parse("L1:\n  - org/a\nL3:\n  npu:\n    org/b:\n  npu:\n    org/c:\nL1:\n  - org/d\n")

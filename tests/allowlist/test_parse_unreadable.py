@@ -41,6 +41,7 @@ UNREADABLE = [
     ("L2:\n  - org/x:\n      <<: {legacy: true}\n", [(3, "no-merge-key")]),
     ("L2:\n  - org/x: {paths: [*.py]}\n", [(2, "no-alias")]),
     ("L2:\n  - org/x: {paths: [!docs/**]}\n", [(2, "no-tag")]),
+    ("L2: [!docs/**]", [(1, "no-tag")]),
     ("L2:\n  - org/x: [@alice]\n", [(2, "yaml-at")]),
     ("L2:\n  - org/x: @alice\n", [(2, "yaml-at")]),
     ("L1:\n\t- org/x\n", [(2, "tab")]),
@@ -85,6 +86,8 @@ def test_a_file_over_the_cap_is_not_looked_at():
     """Size is checked before anything is decoded."""
     with pytest.raises(UnreadableError, match="over the 20 allowed"):
         parse("L1:\n  - org/repo-name\n", max_bytes=20)
+    with pytest.raises(UnreadableError, match="over the 21 allowed"):
+        parse("L1:\n  - org/repo-name\n", max_bytes=21)
 
     assert ["org/repo-name"] == in_force(parse("L1:\n  - org/repo-name\n", max_bytes=22))
 
