@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from allowlist.model import Level, OnSilence, RepoName
 from levels.legs import Status
@@ -26,12 +27,14 @@ WORST_FIRST: tuple[GateEffect, ...] = (
 #: What the check run shows for a verdict; None while it is not completed. GitHub lets a pull request merge on success,
 #: neutral and skipped, and on nothing else.
 #: https://docs.github.com/pull-requests/collaborating-with-pull-requests/collaborating-on-repositories-with-code-quality-features/troubleshooting-required-status-checks
-CONCLUSIONS: Mapping[GateEffect, Conclusion | None] = {
-    GateEffect.BLOCKS: Conclusion.FAILURE,
-    GateEffect.PENDING: None,
-    GateEffect.STEPS_DOWN: Conclusion.NEUTRAL,
-    GateEffect.PASSES: Conclusion.SUCCESS,
-}
+CONCLUSIONS: Mapping[GateEffect, Conclusion | None] = MappingProxyType(
+    {
+        GateEffect.BLOCKS: Conclusion.FAILURE,
+        GateEffect.PENDING: None,
+        GateEffect.STEPS_DOWN: Conclusion.NEUTRAL,
+        GateEffect.PASSES: Conclusion.SUCCESS,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,7 @@ _Lookup = tuple[str | _Any, str | _Any | None]
 _PLACES: tuple[Callable[[_Key], _Lookup | None], ...] = (
     lambda end: (_ANY, end[1]) if end[1] is not None else None,
     lambda end: (end[0], _ANY),
-    lambda end: (_UNSTATED, _ANY),
-    lambda end: (_ANY, _ANY) if end[0] == _UNSTATED else None,
+    lambda end: (_UNSTATED, _ANY) if end[0] != _UNSTATED else (_ANY, _ANY),
 )
 
 

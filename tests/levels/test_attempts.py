@@ -67,6 +67,15 @@ def test_legs_that_only_a_check_run_tells_apart_keep_what_had_succeeded() -> Non
     )
 
 
+def test_so_do_legs_that_state_their_combination() -> None:
+    """Two shards of one version under one name: the failed one was run again and passed."""
+    shards = [report("success", 1, check="1", combination="aaa"), report("failure", 2, check="2", combination="aaa")]
+
+    assert [("1", "success"), ("3", "success")] == results(
+        *shards, report("success", 9, check="3", combination="aaa", attempt=2)
+    )
+
+
 def test_a_third_attempt_replaces_what_the_second_left_open() -> None:
     """Three failed, two of them again: each attempt takes away what had not succeeded before it."""
     legs = results(

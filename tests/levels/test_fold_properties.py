@@ -149,6 +149,24 @@ def test_a_missing_end_is_never_a_success(
 
 
 @settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(["1.0", "2.0", "3.0"]), unique=True),
+    st.sets(st.sampled_from(["1.0", "2.0", "3.0"]), min_size=1),
+    CONCLUDED,
+)
+def test_success_needs_every_version_that_the_entry_names(
+    named: list[str], ran: set[str], concluded: Outcome | None
+) -> None:
+    """Each version that ran says success; it is one exactly where none of those that the entry names is missing."""
+    reports = [report("success", 5, job="test", combination=f"c{version}", version=version) for version in sorted(ran)]
+
+    standing = stand(fold(reports), Expectation(versions=tuple(named)), concluded=concluded)
+
+    assert (set(named) <= ran) == (standing.outcome is Outcome.SUCCESS)
+    assert tuple(version for version in named if version not in ran) == standing.missing_versions
+
+
+@settings(deadline=None)
 @given(complete_matrices(), st.data())
 def test_one_failure_among_the_ends_is_the_outcome(matrix: tuple[list[LegReport], int], data: st.DataObject) -> None:
     """Worst wins, wherever it stands and whatever comes after it."""

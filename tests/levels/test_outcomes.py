@@ -88,6 +88,15 @@ def test_no_setting_makes_a_decided_backend_keep_the_gate_waiting(outcome: str) 
         check_overrides({Outcome(outcome): GateEffect.PENDING})
 
 
+def test_every_other_cell_is_the_settings_to_choose() -> None:
+    """The two bounds above are all there are: a project may be stricter, or kinder, anywhere else."""
+    for outcome, effect in product(GATE, ["passes", "pending", "blocks", "steps_down", "not_required"]):
+        turns_green = effect in {"passes", "not_required"} and outcome in NEVER_GREEN
+        waits_for_ever = effect == "pending" and outcome not in {"queued", "running"}
+        if not turns_green and not waits_for_ever:
+            assert {Outcome(outcome): GateEffect(effect)} == parse_overrides({outcome: effect})
+
+
 def test_a_claimed_neutral_may_pass_where_the_project_says_so() -> None:
     """Neutral is a result that somebody reported; what it is worth is the project's to say."""
     overrides = parse_overrides({"neutral": "passes", "failure": "steps_down"})
