@@ -29,8 +29,8 @@ __all__ = ["Echo", "IncomingReport", "MalformedReportError", "read_report"]
 SELF_REPORTED_EVENTS = frozenset({"nightly", "periodic"})
 DEFAULT_JOB = "default"
 
-_CONCLUSIONS = tuple(Conclusion)
-_STATUSES = tuple(Status)
+_CONCLUSIONS = tuple(conclusion.value for conclusion in Conclusion)
+_STATUSES = tuple(status.value for status in Status)
 _FAILURE_CLASSES = ("test", "infra", "timeout")
 _SCHEMA_VERSIONS = frozenset({"1", "1.0"})
 _COMMIT = re.compile(r"(?!0{40})[0-9a-f]{40}", re.ASCII)

@@ -43,6 +43,7 @@ class Told:
     concluded: str | None
     concluded_at: datetime | None
     outcome: str
+    outcome_at: datetime
     legs_reported: int
     legs_expected: int | None
     late: bool
@@ -108,9 +109,46 @@ _SAID: Select[Any] = select(
     _report.c.run_id == bindparam("run_id"),
 )
 
-_JOBS = select(_job).where(_job.c.dispatch_id == bindparam("dispatch_id"))
+#: What a job's row says of its leg, beside what the leg is known by.
+_DETAILS = (
+    "report_id",
+    "backend_version",
+    "suite_version",
+    "environment",
+    "status",
+    "conclusion",
+    "started_at",
+    "completed_at",
+    "queue_seconds",
+    "execution_seconds",
+    "passed",
+    "failed",
+    "skipped",
+    "total",
+    "failure_class",
+    "conflicting",
+    "deciding",
+    "late",
+    "url",
+    "artifact_url",
+)
 
+_JOBS: Select[Any] = select(_job).where(_job.c.dispatch_id == bindparam("dispatch_id"))
+
+# Statements are built once: to build one for each call costs as much as to run it.
 _ADD_JOB = insert(_job)
+_CHANGE_JOB = (
+    update(_job)
+    .where(_job.c.id == bindparam("b_id"))
+    .values({name: bindparam(f"b_{name}", type_=_job.c[name].type) for name in _DETAILS})
+)
+
+_STANDING = ("outcome", "outcome_at", "legs_reported", "legs_expected", "started_at", "next_deadline", "late")
+_CHANGE_DISPATCH = (
+    update(_dispatch)
+    .where(_dispatch.c.id == bindparam("b_id"))
+    .values({name: bindparam(f"b_{name}", type_=_dispatch.c[name].type) for name in _STANDING})
+)
 
 
 def refold(conn: Connection, told: Told, run_id: str, run_attempt: int, job_name: str, now: datetime) -> Changed:
@@ -222,10 +260,8 @@ def _write_difference(
         if wanted is None:
             gone.append(row.id)
             continue
-        current = row._mapping
-        difference = {name: value for name, value in wanted.items() if current[name] != value}
-        if difference:
-            conn.execute(update(_job).where(_job.c.id == row.id).values(difference))
+        if any(getattr(row, name) != wanted[name] for name in _DETAILS):
+            conn.execute(_CHANGE_JOB, {"b_id": row.id, **{f"b_{name}": wanted[name] for name in _DETAILS}})
             changed = True
     if gone:
         conn.execute(delete(_job).where(_job.c.id.in_(gone)))
@@ -323,18 +359,16 @@ def _write_standing(
     begins = _newest_begins(attempts)
     deadline = None if settled else max(begins.values()) + told.terms.run
     starts = [attempt.started_at for attempt in attempts.values() if attempt.started_at is not None]
+    outcome_changed = standing.outcome != told.outcome
     wanted: dict[str, object] = {
         "outcome": standing.outcome.value,
+        "outcome_at": now if outcome_changed else told.outcome_at,
         "legs_reported": standing.legs_reported,
         "legs_expected": standing.legs_expected,
         "started_at": min(starts, default=None),
         "next_deadline": deadline,
         "late": late,
     }
-    difference = {name: value for name, value in wanted.items() if getattr(told, name) != value}
-    outcome_changed = "outcome" in difference
-    if outcome_changed:
-        difference["outcome_at"] = now
-    if difference:
-        conn.execute(update(_dispatch).where(_dispatch.c.id == told.id).values(difference))
+    if any(getattr(told, name) != wanted[name] for name in _STANDING):
+        conn.execute(_CHANGE_DISPATCH, {"b_id": told.id, **{f"b_{name}": wanted[name] for name in _STANDING}})
     return Changed(outcome=outcome_changed, legs=legs_changed, settled=settled)

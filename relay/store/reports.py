@@ -94,11 +94,12 @@ def accept(conn: Connection, callback: Callback, terms: KeepTerms, now: datetime
     caller, report = callback.caller, callback.report
     found = None if report.self_reported else _find(conn, callback)
     seen = found if found is not None else conn.execute(_SEEN, {"caller": str(caller.repo)}).first()
+    known = None if found is None else _known(found)
     bound = bind(
         caller,
         report,
         callback.entry,
-        dispatch=None if found is None else _known(found),
+        dispatch=known,
         capability_is_ours=callback.dispatch_id is not None,
         pinned=PinnedIds() if seen is None else PinnedIds(seen.repository_id, seen.owner_id),
         now=now,
@@ -109,7 +110,8 @@ def accept(conn: Connection, callback: Callback, terms: KeepTerms, now: datetime
         return bound
     if found is None:
         found = night(conn, caller.repo, report, callback.entry, terms.checks.upstream, now)
-    return _keep(conn, callback, bound, found, seen, terms, now)
+    told = _told(found, Terms.from_json(found.terms) if known is None else known.terms)
+    return _keep(conn, callback, bound, found, told, seen, terms, now)
 
 
 def _find(conn: Connection, callback: Callback) -> Row[Any] | None:
@@ -126,18 +128,19 @@ def _known(row: Row[Any]) -> KnownDispatch:
     return KnownDispatch(row.backend, Level(row.level), Terms.from_json(row.terms), row.give_up_at)
 
 
-def _told(row: Row[Any]) -> Told:
+def _told(row: Row[Any], terms: Terms) -> Told:
     return Told(
         id=row.id,
         state=row.state,
         purpose=row.purpose,
-        terms=Terms.from_json(row.terms),
+        terms=terms,
         sent_at=row.sent_at,
         started_at=row.started_at,
         next_deadline=row.next_deadline,
         concluded=row.concluded,
         concluded_at=row.concluded_at,
         outcome=row.outcome,
+        outcome_at=row.outcome_at,
         legs_reported=row.legs_reported,
         legs_expected=row.legs_expected,
         late=row.late,
@@ -149,6 +152,7 @@ def _keep(
     callback: Callback,
     bound: Bound,
     found: Row[Any],
+    told: Told,
     seen: Row[Any] | None,
     terms: KeepTerms,
     now: datetime,
@@ -162,7 +166,6 @@ def _keep(
         return Accepted(found.id, True, bound.decides, bound.reason, notes, effects=False)
     if report.failed_tests:
         conn.execute(insert(_test_result), [_test_values(report_id, test) for test in report.failed_tests])
-    told = _told(found)
     changed = refold(conn, told, bound.run_id, bound.run_attempt, report.job_name, now)
     # Once the outcome stands, what other legs say still belongs into the check's text.
     shows = changed.outcome or (changed.legs and (changed.settled or terms.checks.per_job))
