@@ -121,7 +121,8 @@ def _list(value: Any) -> list[Any]:
 
 def _narrowed_permissions(installation: Installation, body: Json) -> dict[str, str]:
     wanted = body.get("permissions")
-    if wanted is None:
+    # An empty object asks for nothing in particular and gets all; PyGithub sends one unless told otherwise.
+    if wanted is None or wanted == {}:
         return dict(installation.permissions)
     if not isinstance(wanted, dict):
         raise Refused(422, "Invalid request.\n\npermissions must be an object.")

@@ -12,6 +12,7 @@ class Kind(StrEnum):
     """What goes wrong. "After" means that the request took effect and only its answer was lost."""
 
     LATENCY = "latency"
+    LATENCY_AFTER = "latency after effect"
     SERVER_ERROR = "server error before effect"
     SERVER_ERROR_AFTER = "server error after effect"
     SECONDARY_LIMIT = "secondary limit"
@@ -28,7 +29,9 @@ class Kind(StrEnum):
     MALFORMED_JSON = "malformed JSON"
 
 
-AFTER = frozenset({Kind.SERVER_ERROR_AFTER, Kind.TIMEOUT_AFTER, Kind.RESET_AFTER, Kind.MALFORMED_JSON})
+AFTER = frozenset(
+    {Kind.LATENCY_AFTER, Kind.SERVER_ERROR_AFTER, Kind.TIMEOUT_AFTER, Kind.RESET_AFTER, Kind.MALFORMED_JSON}
+)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,22 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._ready.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End at once: requests that are held back by a fault lose their connection and are not waited for."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        # uvicorn learns of it on the next turns of the loop; until then it would answer for what is cancelled.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def main_loop(self) -> None:
         """Tick as uvicorn does, but end at once when told to: tests start and stop hundreds of simulators."""
         ticks = 0
@@ -87,7 +103,10 @@ class LoopThread:
             raise RuntimeError("the simulator did not start") from self._failure
 
     def stop(self) -> None:
-        """Stop serving, cancel what is under way, and join the thread."""
+        """Stop serving, cancel what is under way, and join the thread. One that never started only frees its port."""
+        if self._thread.ident is None:
+            self._socket.close()
+            return
         self._server.should_exit = True
         loop = self._loop
         if loop is not None:

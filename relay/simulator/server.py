@@ -205,7 +205,9 @@ class Application:
             raise Refused(fault.status or status, message)
 
     async def _after(self, fault: Fault, answer: Answer) -> Answer:
-        """Lose the answer of a request that took effect."""
+        """Delay, spoil or lose the answer of a request that took effect."""
+        if fault.kind is Kind.LATENCY_AFTER:
+            await asyncio.sleep(fault.seconds)
         if fault.kind is Kind.TIMEOUT_AFTER:
             await asyncio.sleep(fault.seconds)
             raise _Reset

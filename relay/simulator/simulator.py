@@ -26,7 +26,7 @@ from relay.simulator.limits import Limits
 from relay.simulator.listener import Listener
 from relay.simulator.log import RequestLog
 from relay.simulator.loop import LoopThread
-from relay.simulator.model import App, Repository
+from relay.simulator.model import App, Json, Repository, Run
 from relay.simulator.oidc import AUDIENCE, Oidc
 from relay.simulator.oidc import ROUTES as OIDC_ROUTES
 from relay.simulator.runners import Runners
@@ -300,6 +300,11 @@ class Simulator:
                 organization_id=organization_id, pipeline_id=pipeline_id, audience=audience, claims=claims
             )
         )
+
+    def dispatch(self, repository: str, event_type: str, client_payload: Json) -> Run | None:
+        """Start a run as somebody else's dispatch would, past the API: for runs that are not the relay's doing."""
+        repo = self._repository(repository)
+        return self._loop.call(lambda: self.world.runners.dispatched(repo, event_type, client_payload))
 
     @property
     def free_runners(self) -> bool:

@@ -187,3 +187,60 @@ def test_a_private_repository_shows_itself_to_nobody_without_a_token(sim: Simula
 
     assert 200 == caller.call(None, "GET", "/repos/pytorch/pytorch").status_code
     assert 404 == caller.call(None, "GET", "/repos/org/secret").status_code
+
+
+def test_a_token_names_at_most_500_repositories(sim: Simulator, caller: Caller) -> None:
+    """The 501st is one too many."""
+    first = sim.create_backend("org/r0")
+    ids = [first.id, *(sim.create_backend(f"org/r{number}").id for number in range(1, 501))]
+    path = f"/app/installations/{first.installation.id}/access_tokens"
+
+    assert 201 == caller.as_app("POST", path, json={"repository_ids": ids[:500]}).status_code
+    answer = caller.as_app("POST", path, json={"repository_ids": ids})
+    assert (422, True) == (answer.status_code, "at most 500" in answer.json()["message"])
+
+
+def test_a_suspended_or_unknown_installation_mints_nothing(sim: Simulator, caller: Caller) -> None:
+    """403 and 404."""
+    be = sim.create_backend("org/npu")
+    be.suspend()
+
+    assert 403 == caller.as_app("POST", f"/app/installations/{be.installation.id}/access_tokens").status_code
+    assert 404 == caller.as_app("POST", "/app/installations/1/access_tokens").status_code
+    assert 404 == caller.as_app("GET", "/app/installations/x").status_code
+
+
+def test_an_app_lists_its_installations_and_a_token_its_repositories(sim: Simulator, caller: Caller) -> None:
+    """What is needed to find out where the app is."""
+    be = sim.create_backend("org/npu")
+    sim.create_backend("org/gpu")
+    narrow = caller.mint(be.installation.id, repository_ids=[be.id])
+
+    listed = caller.as_app("GET", "/app/installations").json()
+    assert [(be.installation.id, "org", "write")] == [
+        (item["id"], item["account"]["login"], item["permissions"]["contents"]) for item in listed
+    ]
+    assert "org" == caller.as_app("GET", f"/app/installations/{be.installation.id}").json()["account"]["login"]
+    assert (4242, 1) == (
+        caller.as_app("GET", "/app").json()["id"],
+        caller.as_app("GET", "/app").json()["installations_count"],
+    )
+    shown = caller.call(narrow, "GET", "/installation/repositories").json()
+    assert ["org/npu"] == [item["full_name"] for item in shown["repositories"]]
+
+
+def test_a_token_can_be_given_back(sim: Simulator, caller: Caller) -> None:
+    """From then on it is worth nothing."""
+    token = caller.mint(sim.create_backend("org/npu").installation.id)
+
+    assert 204 == caller.call(token, "DELETE", "/installation/token").status_code
+    assert 401 == caller.call(token, "GET", "/repos/org/npu").status_code
+
+
+def test_a_body_that_is_no_object_is_400(sim: Simulator, caller: Caller) -> None:
+    """A list where an object belongs."""
+    be = sim.create_backend("org/npu")
+
+    answer = caller.as_app("POST", f"/app/installations/{be.installation.id}/access_tokens", json=["org/npu"])
+
+    assert (400, "Body should be a JSON object") == (answer.status_code, answer.json()["message"])

@@ -10,8 +10,21 @@ from typing import Any
 import httpx2
 import pytest
 
-from relay.simulator import App, Backend, Fault, Kind, Match, Simulator
+from relay.simulator import (
+    App,
+    Backend,
+    Fault,
+    JobPlan,
+    Kind,
+    Listener,
+    Match,
+    Mode,
+    Reports,
+    Simulator,
+    wait_until,
+)
 from relay.simulator.exchange import Refused
+from relay.simulator.keys import plain_http
 from relay.simulator.limits import Limits
 from relay.simulator.model import Installation
 from tests.simulator.scene import Caller, Clock
@@ -261,6 +274,37 @@ def test_latency_delays_one_request_or_all(sim: Simulator, send: Callable[..., A
     assert 204 == send().status_code
 
     assert (True, True) == (slow >= 0.15, time.perf_counter() - began >= 0.1)
+
+
+def test_an_effect_can_be_there_before_its_answer(sim: Simulator, be: Backend, send: Callable[..., Any]) -> None:
+    """A backend may call back while the dispatch call is still open."""
+    sim.faults.add(Fault(Kind.LATENCY_AFTER, DISPATCH, seconds=0.3))
+    be.listener = Listener(jobs=(JobPlan(reports=Reports.SILENT),), mode=Mode.DIRECT)
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(send)
+        be.wait_for_runs()
+        assert not answer.done()
+        assert 204 == answer.result().status_code
+
+
+def test_held_requests_do_not_keep_the_simulator_from_ending(clock: Clock) -> None:
+    """Stopping is prompt, stopping twice no error, and one that never started frees its port."""
+    began = time.perf_counter()
+    with Simulator(now=clock.now) as sim, ThreadPoolExecutor(1) as pool:
+        sim.create_app()
+        sim.create_upstream("pytorch/pytorch")
+        fault = sim.faults.add(Fault(Kind.TIMEOUT, seconds=30))
+        url = f"{sim.url}/repos/pytorch/pytorch"
+        held = pool.submit(httpx2.get, url, trust_env=False, timeout=20.0, verify=plain_http())
+        wait_until(lambda: sim.faults.met(fault) == 1)
+        sim.stop()
+        with pytest.raises(httpx2.TransportError):
+            held.result()
+    sim.stop()
+    Simulator().stop()
+
+    assert time.perf_counter() - began < 5
 
 
 def test_faults_are_matched_skipped_counted_and_removed(

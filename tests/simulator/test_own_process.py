@@ -60,8 +60,7 @@ def test_every_verb_does_what_the_facade_does(sim: Simulator, verb: Callable[...
     box = verb("required", upstream="pytorch/pytorch", head_sha=opened["head_sha"])
     assert {"mergeable": False, "contexts": {"crcr/gate": "expected"}} == box
     assert {} == verb("checks", upstream="pytorch/pytorch", head_sha=opened["head_sha"])
-    repository = sim.backend("org/npu").repository
-    sim._loop.call(lambda: sim.world.runners.dispatched(repository, "push", {"delivery_id": "d"}))
+    sim.dispatch("org/npu", "push", {"delivery_id": "d"})
     sim.backend("org/npu").wait_until_done()
     run = verb("runs", backend="org/npu")[0]
     assert ("crcr d", "success", ["a"]) == (run["name"], run["conclusion"], [job["name"] for job in run["jobs"]])

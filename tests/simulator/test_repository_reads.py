@@ -243,3 +243,12 @@ def test_a_repository_answers_by_name_in_any_case_and_by_id(
     assert 404 == caller.call(token, "GET", "/repositories/99999999999999999999").status_code
     rate = caller.call(token, "GET", "/rate_limit").json()["resources"]["core"]
     assert (5000, True) == (rate["limit"], rate["remaining"] < 5000)
+
+
+def test_a_comparison_and_a_commit_list_300_files_at_most(up: Upstream, get: Callable[..., Any]) -> None:
+    """A path filter that relies on them is blind beyond."""
+    before = up.head
+    up.push(files=[f"src/{number:04}.py" for number in range(301)])
+
+    assert 300 == len(get(f"/compare/{before}...main").json()["files"])
+    assert 300 == len(get(f"/commits/{up.head}").json()["files"])

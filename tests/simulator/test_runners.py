@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -305,3 +307,41 @@ def test_a_callback_by_hand_can_say_anything(start: Callable[..., Backend], rela
         be.callback(be.dispatches[0], attempt=2).json and relay.got[-1][1]["workflow"]["run_id"],
         relay.got[-1][1]["workflow"]["run_attempt"],
     )
+
+
+def test_a_filtered_list_of_runs_ends_at_a_thousand(start: Callable[..., Backend], caller: Caller) -> None:
+    """Older runs cannot be found by a search, only by walking all."""
+    be = start(Listener(jobs=(JobPlan(reports=Reports.SILENT),), mode=Mode.DIRECT))
+    sample = be.wait_until_done()[0]
+    for number in range(1000):
+        be.repository.runs[number] = dataclasses.replace(sample, id=number)
+    token = caller.mint(be.installation.id)
+
+    def total(query: str) -> int:
+        return int(caller.call(token, "GET", f"/repos/org/npu/actions/runs{query}").json()["total_count"])
+
+    assert (1001, 1000) == (total(""), total("?event=repository_dispatch"))
+
+
+def test_at_most_so_many_scripts_run_at_once(clock: Clock, tmp_path: Path) -> None:
+    """Six jobs and two places: the demo must not start thirty processes on a small machine."""
+    script = tmp_path / "report.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"place = pathlib.Path({str(tmp_path)!r})\n"
+        "mine = place / f'{os.getpid()}.running'\n"
+        "mine.touch()\n"
+        "print(len(list(place.glob('*.running'))))\n"
+        "time.sleep(0.1)\n"
+        "mine.unlink()\n"
+    )
+    with Simulator(now=clock.now, processes=2) as sim:
+        sim.create_app()
+        sim.world.runners.step.script = script
+        plans = tuple(JobPlan(name=str(number), reports=Reports.COMPLETED) for number in range(6))
+        be = sim.create_backend("org/npu", listener=Listener(jobs=plans))
+        sim.dispatch("org/npu", "push", {"delivery_id": "d"})
+        run = be.wait_until_done()[0]
+
+    seen = [int(job.reports[0].output) for job in run.jobs]
+    assert (6, True) == (len(seen), max(seen) <= 2)

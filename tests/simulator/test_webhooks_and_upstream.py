@@ -378,3 +378,20 @@ def test_it_imports_nothing_of_the_relay_but_names() -> None:
     imports = {line.split()[1] for line in lines if line.startswith(("from relay", "import relay", "from levels"))}
 
     assert set() == {name for name in imports if not name.startswith("relay.simulator") and name != "relay"}
+
+
+def test_an_act_need_not_wait_for_its_webhooks(sim: Simulator, up: Upstream, receiver: Receiver) -> None:
+    """A story may go on while the receiver is still thinking."""
+    sim.wait = False
+    receiver.hang.clear()
+
+    delivery = up.push()[0]
+
+    assert "under way" == delivery.response.error
+    receiver.hang.set()
+    assert 202 == delivery.wait().status
+
+
+def test_a_cursor_that_is_none_is_refused(up: Upstream, caller: Caller) -> None:
+    """422, as for any parameter of the wrong form."""
+    assert 422 == caller.as_app("GET", "/app/hook/deliveries?cursor=next").status_code
