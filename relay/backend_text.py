@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from levels.outcomes import FAILURE_LIKE, Conclusion, Outcome, badness
+from levels.outcomes import FAILURE_LIKE, Conclusion, GateEffect, Outcome, badness
 from relay.facts import DispatchFacts, LegFacts
 from relay.markup import Section, code, link, prose
-from relay.words import PHRASES, clock, reason_phrase, several, span
+from relay.words import GATE_NAME, PHRASES, clock, reason_phrase, several, span
 
 _MOST_LINKS = 6
 _FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)
@@ -114,11 +115,20 @@ def oncall(one: DispatchFacts) -> str:
     return f" On-call: {', '.join(code(name, 40) for name in one.oncalls[:5])}." if one.oncalls else ""
 
 
-def overview(one: DispatchFacts, page: str) -> Section:
+_POWER = {
+    GateEffect.PASSES: f"`{GATE_NAME}` counts this as passed",
+    GateEffect.PENDING: f"`{GATE_NAME}` waits for it",
+    GateEffect.BLOCKS: f"`{GATE_NAME}` blocks the merge because of this",
+    GateEffect.STEPS_DOWN: f"`{GATE_NAME}` does not hold the merge back for this",
+    GateEffect.NOT_REQUIRED: f"`{GATE_NAME}` does not ask for it",
+}
+
+
+def overview(one: DispatchFacts, effect: GateEffect, page: str) -> Section:
     """The backend, its level, what has become of it and when."""
-    power = "holds the merge back" if one.gates else "is for information and holds nothing back"
     lines = [f"**{_capital(PHRASES[one.outcome].label)}.** {about(one)}", ""]
-    lines.append(f"- {code(str(one.backend))} is at {one.level or one.level_then}: its result {power}.")
+    power = _POWER[effect] if one.gates else "its results are for information and hold nothing back"
+    lines.append(f"- `{one.backend}` is at {one.level or one.level_then}: {power}.")
     times = [f"told at {clock(one.sent_at, one.created_at)}" if one.sent_at else f"asked at {clock(one.created_at)}"]
     if one.started_at:
         times.append(f"started at {clock(one.started_at, one.created_at)}")
@@ -134,7 +144,7 @@ def overview(one: DispatchFacts, page: str) -> Section:
         lines.append(
             f"- Late: the relay had concluded at {clock(one.concluded_at, one.created_at)}, before these reports came."
         )
-    if one.outstanding or one.awaited:
+    if one.legs and (one.outstanding or one.awaited):
         lines.append(f"- Jobs below are those known when this was written; as it is now: {page}.")
     return Section(tuple(lines), (), "")
 
@@ -173,7 +183,7 @@ def combinations(one: DispatchFacts, page: str) -> list[Section]:
     if not groups:
         return []
     rows = [
-        f"| {_versions(legs[0])} | {len(legs)} | {_result(legs)} | {_numbers(legs)} | {_longest(legs)} |"
+        f"| {_versions(legs[0])} | {len(legs)} | {_result(one, legs)} | {_numbers(legs)} | {_longest(legs)} |"
         for legs in sorted(groups.values(), key=_worst_first)
     ]
     head = (
@@ -271,12 +281,16 @@ def _plain_versions(leg: LegFacts) -> str:
     return ", ".join(parts)
 
 
-def _result(legs: Sequence[LegFacts]) -> str:
+def _result(one: DispatchFacts, legs: Sequence[LegFacts]) -> str:
     ended = [leg.conclusion for leg in legs if leg.conclusion]
     bad = min(ended, key=lambda word: badness(Conclusion(word)), default=None)
-    if bad in _FAILING:
-        return _word(bad) + (f" ({sum(1 for word in ended if word in _FAILING)})" if len(legs) > 1 else "")
-    return "no result yet" if len(ended) < len(legs) else _word(bad or "")
+    parts = []
+    if bad is not None and (bad in _FAILING or len(ended) == len(legs)):
+        count = sum(1 for word in ended if word in _FAILING)
+        parts.append(_word(bad) + (f" ({count} of {len(legs)})" if count and len(legs) > 1 else ""))
+    if len(ended) < len(legs):
+        parts.append(f"{len(legs) - len(ended)} {'running' if one.awaited else 'without a result'}")
+    return ", ".join(parts)
 
 
 def _numbers(legs: Sequence[LegFacts]) -> str:
@@ -298,7 +312,10 @@ def _worst_first(legs: Sequence[LegFacts]) -> tuple[int, str, str, str]:
     ended = [badness(Conclusion(leg.conclusion)) for leg in legs if leg.conclusion]
     running = 4 if len(ended) < len(legs) else 99
     first = legs[0]
-    return min([*ended, running]), first.backend_version or "", first.suite_version or "", first.job_name
+    names = (first.backend_version or "", first.suite_version or "", first.job_name)
+    # "shard 2" comes before "shard 10".
+    version, suite, job = (re.sub(r"\d+", lambda digits: digits.group().zfill(12), name) for name in names)
+    return min([*ended, running]), version, suite, job
 
 
 def _word(conclusion: str) -> str:

@@ -21,18 +21,20 @@ _ELLIPSIS = "…"
 # GitHub turns these into links after it has rendered the Markdown, so an escape does not hold them; a character of no
 # width between their parts does. https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/autolinked-references-and-urls
 _GAP = "\u200b"
+_MENTION = re.compile(r"@(?=[\w-])")
 _REFERENCES = (
-    (re.compile(r"@(?=[\w-])"), "@" + _GAP),
+    (_MENTION, "@" + _GAP),
     (re.compile(r"#(?=\w)"), "#" + _GAP),
     (re.compile(r"\b(gh)-(?=\d)", re.IGNORECASE), r"\1-" + _GAP),
     (re.compile(r"([0-9a-f]{6})(?=[0-9a-f])", re.IGNORECASE), r"\1" + _GAP),
     (re.compile(r":(?=//)"), ":" + _GAP),
     (re.compile(r"\b(www)\.", re.IGNORECASE), r"\1" + _GAP + "."),
     (re.compile(r"\b(mailto|xmpp):", re.IGNORECASE), r"\1" + _GAP + ":"),
-    (re.compile(r"!(?=\[)"), "!" + _GAP),
+    (re.compile(r":(?=[\w+-]+:)"), ":" + _GAP),
 )
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!~$:=^])")
+# Enough inside a sentence, where nothing can begin a heading, a list or a quotation.
+_MARKUP = re.compile(r"([\\`*_\[\]~$])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", '"': "&quot;", "'": "&#39;"}
 
 # Marks that stand on the letter before them; a pile of them covers the lines around.
@@ -73,9 +75,12 @@ def prose(text: str, most: int = 300) -> str:
 
 
 def code(text: str, most: int = 120) -> str:
-    """Foreign text as a code span, in which GitHub neither renders nor links anything. Safe inside a table."""
+    """Foreign text as a code span, in which GitHub neither renders nor links anything. Safe inside a table.
+
+    Mentions are parted all the same: a mail made of the text may know no code spans.
+    """
     # A bar would end the table's cell, even inside a code span, and its escape reads differently outside of tables.
-    line = calm(plain(text, most)).replace("|", "¦")
+    line = _MENTION.sub("@" + _GAP, plain(text, most)).replace("|", "¦")
     if not line:
         return "(none)"
     longest = max((len(run) for run in re.findall(r"`+", line)), default=0)

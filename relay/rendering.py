@@ -11,7 +11,7 @@ from levels.gate import GateVerdict, Line
 from levels.outcomes import Conclusion, GateEffect, Outcome, worst
 from relay.backend_text import about, backend_title, combinations, job_title, jobs, oncall, overview, tests, where
 from relay.facts import CheckFacts, DispatchFacts, LeftOut, Place, labelled
-from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, code, plain, prose
+from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain, prose
 from relay.words import (
     EFFECTS,
     GATE_NAME,
@@ -151,7 +151,7 @@ def render_gate(facts: CheckFacts, place: Place) -> Rendered:
     if others or facts.left_out:
         sections.append(Section((_not_required(others, known, facts.left_out),), (), ""))
     foot = (
-        f"`{GATE_NAME}` weighs all L4 backends for commit {code(facts.head_sha[:12])}. Jobs, versions and tests stand "
+        f"`{GATE_NAME}` weighs all L4 backends for commit `{facts.head_sha[:12]}`. Jobs, versions and tests stand "
         f"in each backend's own check; everything, as it is now, on {page}."
     )
     sections.append(Section((foot,), (), ""))
@@ -171,18 +171,18 @@ def render_gate(facts: CheckFacts, place: Place) -> Rendered:
 def _gate_title(required: list[Line], known: dict[str, DispatchFacts]) -> str:
     if not required:
         return "No backend holds this back"
+    count = len(required)
     passed = [line for line in required if line.effect is GateEffect.PASSES]
+    if len(passed) == count:
+        every = {1: f"{required[0].backend} passed", 2: "Both required backends passed"}
+        return every.get(count, f"All {count} required backends passed")
     parts = []
-    if len(passed) == len(required):
-        names = listing(_names(passed), 3)
-        return f"All {len(required)} required backends passed" if len(required) > 1 else f"{names} passed"
-    if len(required) > 1:
-        parts.append(f"{len(passed)} of {len(required)} required backends passed")
-    for effect in (GateEffect.BLOCKS, GateEffect.STEPS_DOWN):
-        having = [line for line in required if line.effect is effect]
-        told = [f"{line.backend} {PHRASES[line.outcome].verb}" for line in having]
+    for effect, word in ((GateEffect.BLOCKS, ""), (GateEffect.STEPS_DOWN, "no verdict: ")):
+        told = [f"{line.backend} {PHRASES[line.outcome].verb}" for line in required if line.effect is effect]
         if told:
-            parts.append(("no verdict: " if effect is GateEffect.STEPS_DOWN else "") + listing(told, 2))
+            parts.append(word + listing(told, 2))
+    if count > 1:
+        parts.append(f"{len(passed)} of {count} required backends passed")
     waiting = [line for line in required if line.effect is GateEffect.PENDING]
     if waiting:
         since = min(known[line.detail].created_at for line in waiting)
@@ -200,7 +200,7 @@ def _gate_meaning(verdict: GateVerdict, required: list[Line]) -> str:
     if not required:
         return "**Passes.** No backend that can hold a merge back is asked about this change."
     count = len(required)
-    which = "The backend that can" if count == 1 else f"All {count} backends that can"
+    which = {1: "The backend that can", 2: "Both backends that can"}.get(count, f"All {count} backends that can")
     if verdict.effect is GateEffect.BLOCKS:
         blocking = [line for line in required if line.effect is GateEffect.BLOCKS]
         return (
@@ -218,10 +218,9 @@ def _gate_meaning(verdict: GateVerdict, required: list[Line]) -> str:
 
 def _gate_row(line: Line, one: DispatchFacts, place: Place) -> str:
     check = f" Details: check `{backend_check_name(one.backend)}`." if one.shown else ""
-    return (
-        f"| {code(str(line.backend))} | {PHRASES[line.outcome].label} | {EFFECTS[line.effect]} "
-        f"| {_happened(one, place)}{check} |"
-    )
+    # Whether it is queued or running already is its own check's to say: here each step would owe a write.
+    result = "awaited" if line.effect is GateEffect.PENDING else PHRASES[line.outcome].label
+    return f"| `{line.backend}` | {result} | {EFFECTS[line.effect]} | {_happened(one, place)}{check} |"
 
 
 def _happened(one: DispatchFacts, place: Place) -> str:
@@ -247,16 +246,14 @@ def _gate_todo(required: list[Line], known: dict[str, DispatchFacts]) -> list[st
     for line in required:
         todo = PHRASES[line.outcome].todo
         if todo and line.effect is not GateEffect.PENDING:
-            lines.append(f"- {code(str(line.backend))}: {todo}{oncall(known[line.detail])}")
+            lines.append(f"- `{line.backend}`: {todo}{oncall(known[line.detail])}")
     return lines
 
 
 def _not_required(others: list[Line], known: dict[str, DispatchFacts], left_out: tuple[LeftOut, ...]) -> str:
     """The backends that cannot hold this back, each with the reason. No results of theirs: they would move the gate."""
-    told = [f"{code(str(line.backend))} ({_why_not(known[line.detail])})" for line in others]
-    told = [
-        f"{code(str(one.backend))} ({prose(reason_phrase(one.reason_code, one.reason), 160)})" for one in left_out
-    ] + told
+    told = [f"`{line.backend}` ({_why_not(known[line.detail])})" for line in others]
+    told = [f"`{one.backend}` ({prose(reason_phrase(one.reason_code, one.reason), 160)})" for one in left_out] + told
     more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
     return f"Not required here: {', '.join(told[:_MOST_NAMED])}{more}."
 
@@ -315,7 +312,7 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
             number = numbers.get(one.change_id)
             name = f"pull request {number}" if number is not None else "the merge group"
             summary.append(Section((f"### For {name}",), (), ""))
-        summary += [overview(one, page), *combinations(one, page)]
+        summary += [overview(one, one.effect(place.overrides), page), *combinations(one, page)]
         todo = PHRASES[one.outcome].todo
         if todo:
             summary.append(Section((f"**What to do**: {todo}{oncall(one)}",), (), ""))

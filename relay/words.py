@@ -64,7 +64,7 @@ PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
             "failed",
             "failed",
             "At least one job reported a failure.",
-            "Look at the failing tests in its check first: they name what broke. " + _RERUN,
+            "Start with the failing tests, which its check names. " + _RERUN,
         ),
         Outcome.CANCELLED: Phrase(
             "cancelled",
@@ -96,7 +96,7 @@ PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
             "left jobs or versions out",
             "Fewer jobs or backend versions had reported than were expected when time ran out ({by}), so what did "
             "report is not enough for a verdict.",
-            "See in its check what is missing, and re-run that at the backend.",
+            "Its check names what is missing; re-run that at the backend.",
         ),
         Outcome.DISPUTED: Phrase(
             "disputed",
@@ -115,7 +115,7 @@ PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
             "not delivered",
             "could not be told",
             "The relay could not tell the backend of this change. **Nothing was tested there.**",
-            "The reason is on the backend's page of the relay; the relay's admin or the backend's on-call can mend it.",
+            "Its on-call or the relay's admin can mend what the reason names.",
         ),
         Outcome.PAUSED: Phrase(
             "paused",
@@ -185,7 +185,7 @@ def outcome_phrase(outcome: Outcome) -> str:
 
 def reason_phrase(reason_code: str, reason: str) -> str:
     """Why something was decided, as one line of plain text; the code stands in where no sentence was kept."""
-    return plain(reason, 300) or plain(reason_code, 80).replace("_", " ")
+    return (plain(reason, 300) or plain(reason_code, 80).replace("_", " ")).rstrip(". ")
 
 
 # --- Times and numbers -----------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Ending:
 def superseded(by: str | None) -> Ending:
     """The head is not the pull request's any more."""
     newer = f"by {by[:7]}" if by else "by a newer commit"
-    shown = f"by {code(by[:12])}" if by else "by a newer commit"
+    shown = f"by `{by[:12]}`" if by else "by a newer commit"
     return Ending(
         f"Superseded {newer}",
         f"This commit was superseded {shown} before its checks had finished; the newer one has checks of its own. "
@@ -267,11 +267,11 @@ def demoted(backend: RepoName, level: Level | None) -> Ending:
     if level is None:
         return Ending(
             f"{backend} has left the allowlist",
-            f"{code(str(backend))} is not on the allowlist any more, so its check ends here and nothing waits for it.",
+            f"`{backend}` is not on the allowlist any more, so its check ends here and nothing waits for it.",
         )
     return Ending(
         f"{backend} is at {level} now, which has no check",
-        f"{code(str(backend))} is at level {level} now, which shows no check, so this one ends here and nothing waits "
+        f"`{backend}` is at level {level} now, which shows no check, so this one ends here and nothing waits "
         "for it. Its results are still kept and shown on the relay's pages.",
     )
 
@@ -280,7 +280,7 @@ def not_called(backend: RepoName, reason: str) -> Ending:
     """A later decision left the backend out."""
     return Ending(
         f"{backend} was not called",
-        f"{code(str(backend))} is not called for this change: {prose(reason)}.",
+        f"`{backend}` is not called for this change: {prose(reason)}.",
     )
 
 

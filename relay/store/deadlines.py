@@ -117,24 +117,18 @@ def _past_the_gate(conn: Connection, now: datetime, count: int) -> list[Any]:
     """Dispatches that may still run by their own deadline, but for which the gate waits no longer.
 
     A start that came late moves the backend's deadline and not the gate's: no pull request waits longer than was said
-    when the change was received. A new attempt that began after a result has a deadline of its own, and is left alone.
+    when the change was received. A new attempt has a deadline of its own, and is left alone.
     """
     statement = (
         _rows()
         .where(
             _dispatch.c.next_deadline > now,
             _dispatch.c.give_up_at <= now,
-            _dispatch.c.next_deadline != _dispatch.c.give_up_at,
+            ~exists(_job.c.id).where(_job.c.dispatch_id == _dispatch.c.id, _job.c.run_attempt > 1),
         )
         .order_by(_dispatch.c.give_up_at, _dispatch.c.id)
     )
-    return [row for row in conn.execute(statement.limit(count)).all() if _first_wait(row)]
-
-
-def _first_wait(row: Any) -> bool:
-    if row.started_at is None:
-        return True
-    return bool(row.next_deadline <= row.started_at + Terms.from_json(row.terms).run)
+    return list(conn.execute(statement.limit(count)).all())
 
 
 def _conclude(row: Any, legs: Iterable[Leg], now: datetime) -> Concluded | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
@@ -341,21 +341,8 @@ class Record:
                     for name, classname, said in tests
                 ]
                 conn.execute(insert(TestResult.__table__), rows)  # type: ignore[attr-defined]
-            told = Told(
-                id=found.id,
-                state=found.state,
-                purpose=found.purpose,
-                terms=Terms.from_json(found.terms),
-                sent_at=found.sent_at,
-                started_at=found.started_at,
-                next_deadline=found.next_deadline,
-                concluded=found.concluded,
-                concluded_at=found.concluded_at,
-                outcome=found.outcome,
-                legs_reported=found.legs_reported,
-                legs_expected=found.legs_expected,
-                late=found.late,
-            )
+            values = {each.name: getattr(found, each.name) for each in fields(Told)}
+            told = Told(**{**values, "terms": Terms.from_json(found.terms)})
             changed = refold(conn, told, run, attempt, job, now)
             if changed.outcome or (changed.legs and (changed.settled or self.terms.per_job)):
                 touch_head(conn, _head(conn, found.change_id), self.terms, now, backend=found.backend)

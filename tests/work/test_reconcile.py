@@ -22,12 +22,6 @@ SOON = timedelta(seconds=4)
 PER_JOB = replace(TERMS, per_job=True)
 
 
-@pytest.fixture
-def record(store: Store, clock: Any) -> Record:
-    """An empty record on each database."""
-    return Record(store, clock)
-
-
 def shown(record: Record, name: str, head_sha: str = S1) -> tuple[str, str | None]:
     """Status and conclusion of what GitHub shows under this name."""
     check = record.github.showing(name, head_sha)
@@ -44,8 +38,9 @@ def test_a_gate_without_backends_passes_at_once(record: Record) -> None:
     assert "No backend holds this back" == record.github.showing(GATE_NAME).title
 
 
-def test_from_dispatch_to_success(record: Record) -> None:
+def test_from_dispatch_to_success(record_on_both: Record) -> None:
     """An L4 backend's check stands from the moment of dispatch, and the gate follows it."""
+    record = record_on_both
     dispatch = record.dispatch(record.change())
     record.settle()
     assert ("queued", None) == shown(record, NPU_CHECK)
@@ -133,8 +128,9 @@ def test_an_unchanged_check_is_not_written_again(record: Record) -> None:
     assert before == record.github.writes
 
 
-def test_failure_is_known_before_the_last_job(record: Record) -> None:
+def test_failure_is_known_before_the_last_job(record_on_both: Record) -> None:
     """CASES 19: a reviewer learns of the first failure; when all jobs are in, the whole table stands there."""
+    record = record_on_both
     dispatch = record.told(record.change(), expected_jobs=3)
     record.report(dispatch, "success", job="test", check="1")
     record.report(dispatch, "failure", job="test", check="2")
@@ -171,8 +167,9 @@ def test_a_slow_answer_does_not_leave_an_older_state(record: Record) -> None:
     assert ("completed", "success") == shown(record, GATE_NAME)
 
 
-def test_a_touch_during_a_look_owes_another_look(record: Record) -> None:
+def test_a_touch_during_a_look_owes_another_look(record_on_both: Record) -> None:
     """On two replicas a touch may find an effect that was claimed already: the note sees it and looks again."""
+    record = record_on_both
     record.told(record.change())
     record.settle(passing=SOON)
     record.clock.advance(SOON)
@@ -230,8 +227,9 @@ def lost(*, ambiguous: bool) -> RetryLater:
     return RetryLater("GitHub answered 502.", ambiguous=ambiguous, status=502)
 
 
-def test_a_create_that_took_effect_unheard_is_found_again(record: Record) -> None:
+def test_a_create_that_took_effect_unheard_is_found_again(record_on_both: Record) -> None:
     """Without a look first each lost answer would leave a check run that waits for ever."""
+    record = record_on_both
     record.change()
     record.github.faults.append(("after create", lost(ambiguous=True)))
     record.settle()
@@ -314,8 +312,9 @@ def test_a_lost_create_of_a_second_run_is_not_mistaken_for_the_first(record: Rec
 # --- Heads that move -------------------------------------------------------------------------------------------------
 
 
-def test_a_superseded_head_ends_as_cancelled(record: Record) -> None:
+def test_a_superseded_head_ends_as_cancelled(record_on_both: Record) -> None:
     """CASES 32: S2 comes while S1 runs. S1's open checks end; its late result shows nowhere on S2."""
+    record = record_on_both
     first = record.change()
     old = record.told(first)
     record.report(old)
@@ -405,8 +404,9 @@ def test_a_lost_create_is_ended_too(record: Record) -> None:
     assert {"cancelled"} == {run.now.conclusion for run in record.github.runs}
 
 
-def test_one_commit_in_two_pull_requests_has_one_gate(record: Record) -> None:
+def test_one_commit_in_two_pull_requests_has_one_gate(record_on_both: Record) -> None:
     """A check belongs to a commit: it is computed over all open changes with that head, and the worst decides."""
+    record = record_on_both
     record.report(record.told(record.change(number=7)), "success")
     second = record.change(number=8)
     record.report(record.told(second), "failure")
@@ -527,8 +527,9 @@ def test_a_promotion_does_not_gate_what_was_told_before(record: Record) -> None:
     assert ("completed", "success") == shown(record, GATE_NAME)
 
 
-def test_a_backend_left_out_by_its_own_filters_is_named(record: Record) -> None:
+def test_a_backend_left_out_by_its_own_filters_is_named(record_on_both: Record) -> None:
     """Every decision explains itself: why this gate does not wait for that backend."""
+    record = record_on_both
     record.listed = allowlist(npu="L4", xpu="L2")
     change = record.change()
     record.planned(
@@ -571,9 +572,9 @@ def test_closing_deliveries_owe_nothing(record: Record) -> None:
 # --- One check per job -----------------------------------------------------------------------------------------------
 
 
-def test_production_names_one_check_per_job(store: Store, clock: Any) -> None:
+def test_production_names_one_check_per_job(sqlite_store: Store, clock: Any) -> None:
     """CRCR_CHECKS=job adds production's names for a merge bot that parses them."""
-    record = Record(store, clock, PER_JOB)
+    record = Record(sqlite_store, clock, PER_JOB)
     dispatch = record.told(record.change(), expected_jobs=2)
     record.report(dispatch, job="build / linux")
     record.settle(passing=SOON)
@@ -589,9 +590,9 @@ def test_production_names_one_check_per_job(store: Store, clock: Any) -> None:
     assert ("completed", "failure") == shown(record, NPU_CHECK)
 
 
-def test_a_job_check_ends_with_its_backend(store: Store, clock: Any) -> None:
+def test_a_job_check_ends_with_its_backend(sqlite_store: Store, clock: Any) -> None:
     """A job that never ends must not leave its check open when the backend is given up."""
-    record = Record(store, clock, PER_JOB)
+    record = Record(sqlite_store, clock, PER_JOB)
     dispatch = record.told(record.change())
     record.report(dispatch, job="build")
     record.settle(passing=SOON)

@@ -1,0 +1,543 @@
+"""What a reviewer reads. The snapshots beside this file are the words as they stand; read them when they change."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allowlist.model import Level, OnSilence, RepoName
+from levels.outcomes import GATE_TABLE, Conclusion, GateEffect, Outcome
+from relay.facts import CheckFacts, LeftOut
+from relay.markup import Section, assemble, code, link, plain, prose, safe_url, size
+from relay.rendering import Rendered, render, render_backend, render_gate, render_job
+from relay.words import (
+    EFFECTS,
+    PHRASES,
+    backend_check_name,
+    clock,
+    job_check_name,
+    listing,
+    outcome_phrase,
+    reason_phrase,
+    span,
+    state_phrase,
+)
+from tests.relay.check_stories import CHANGE, NOON, PLACE, ROW, at, check, dispatch, gate, leg
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+FAILED = leg(
+    "test (3.13)",
+    "failure",
+    environment=(("python", "3.13"), ("sdk", "8.1")),
+    counts=(1180, 2, 41),
+    tests=[
+        ("test_matmul_fp16", "tests.ops.TestMatmul", "AssertionError: 0.31 != 0.30 within 1e-3\nmore lines"),
+        ("test_conv2d[channels_last]", "tests.ops.TestConv", "RuntimeError: device fault at 0x7f"),
+    ],
+)
+
+
+def mixed() -> CheckFacts:
+    """A failed run of two versions."""
+    return check(
+        dispatch(
+            Outcome.FAILURE,
+            leg("test (3.12)", counts=(1221, 0, 41), artifact_url="https://ci.test/artifacts/9"),
+            FAILED,
+            leg("test (3.12)", version="2.8.1", counts=(1200, 0, 44)),
+            leg("lint", version=None, suite=None, environment=(), counts=(None, None, None), seconds=9.0),
+            expected=4,
+            oncalls=("alice", "bob"),
+        )
+    )
+
+
+STORIES: dict[str, CheckFacts] = {
+    "gate_nothing_required": gate(dispatch(Outcome.RUNNING, level=Level.L2, level_then=Level.L2, backend="org/l2")),
+    "gate_waiting": gate(
+        dispatch(Outcome.QUEUED),
+        dispatch(Outcome.SUCCESS, backend="org/xpu", number=2),
+        dispatch(Outcome.SUCCESS, backend="org/tpu", number=3),
+        dispatch(Outcome.FAILURE, backend="org/dev", number=4, level=Level.L3, level_then=Level.L3),
+    ),
+    "gate_blocked": gate(
+        dispatch(Outcome.FAILURE, oncalls=("alice", "bob")),
+        dispatch(Outcome.CANCELLED, backend="org/xpu", number=2),
+        dispatch(Outcome.SUCCESS, backend="org/tpu", number=3),
+        dispatch(Outcome.RUNNING, backend="org/cpu", number=4),
+    ),
+    "gate_stepped_down": gate(
+        dispatch(Outcome.SILENT, ended=120, concluded=120),
+        dispatch(
+            Outcome.UNDELIVERED,
+            backend="org/xpu",
+            number=2,
+            state="dead",
+            shown=True,
+            reason="GitHub answered 404: Not Found. The app is not installed there.",
+        ),
+        dispatch(Outcome.SUCCESS, backend="org/tpu", number=3),
+    ),
+    "gate_passed": replace(
+        gate(
+            dispatch(Outcome.SUCCESS),
+            dispatch(Outcome.SUCCESS, backend="org/xpu", number=2),
+            dispatch(Outcome.RUNNING, backend="org/gone", number=3, level=None),
+            dispatch(Outcome.RUNNING, backend="org/down", number=4, level=Level.L2),
+        ),
+        left_out=(LeftOut(RepoName("org", "docs"), "filtered_paths", "no changed path matches src/**"),),
+    ),
+    "backend_queued": check(dispatch(Outcome.QUEUED)),
+    "backend_running": check(dispatch(Outcome.RUNNING, leg(conclusion=None, counts=(None, None, None), seconds=None))),
+    "backend_passed": check(
+        dispatch(Outcome.SUCCESS, leg(), leg(version="2.8.1", counts=(118, 0, 5), seconds=4000.0), expected=2)
+    ),
+    "backend_failed": mixed(),
+    "backend_failed_early": check(
+        dispatch(Outcome.FAILURE, FAILED, leg("slow", None, counts=(None, None, None), seconds=None), expected=4)
+    ),
+    "backend_incomplete": check(
+        dispatch(
+            Outcome.INCOMPLETE,
+            *(leg(f"shard {n}") for n in range(14)),
+            expected=347,
+            missing_versions=("2.10", "2.11"),
+            concluded=386,
+            ended=386,
+        )
+    ),
+    "backend_lost": check(
+        dispatch(
+            Outcome.LOST,
+            leg(),
+            leg("slow", None, counts=(None, None, None), seconds=None),
+            concluded=386,
+            ended=386,
+            oncalls=("alice",),
+        )
+    ),
+    "backend_silent": check(dispatch(Outcome.SILENT, ended=120, concluded=120)),
+    "backend_disputed": check(dispatch(Outcome.DISPUTED, leg(observed="failure"))),
+    "backend_late": check(dispatch(Outcome.SUCCESS, leg(), late=True, concluded=386, ended=400)),
+    "backend_private": replace(mixed(), dispatches=(replace(mixed().dispatches[0], private=True),)),
+    "superseded": replace(gate(), changes=(replace(CHANGE, state="superseded", replaced_by="2" * 40),)),
+    "label_removed": check(dispatch(Outcome.RUNNING, level=Level.L3, level_then=Level.L3, shown=False)),
+}
+
+
+def as_text(rendered: Rendered) -> str:
+    """One check as a file."""
+    return (
+        f"status: {rendered.status}\nconclusion: {rendered.conclusion}\ntitle: {rendered.title}\n"
+        f"--- summary ---\n{rendered.summary}\n--- text ---\n{rendered.text}\n"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_words_are_as_they_were_read(name: str) -> None:
+    """Whoever changes a sentence reads it in its place. CRCR_WRITE_SNAPSHOTS=1 writes the files anew."""
+    rendered = render(STORIES[name], PLACE)
+    assert rendered is not None
+    path = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get("CRCR_WRITE_SNAPSHOTS"):
+        path.write_text(as_text(rendered), encoding="utf-8")
+
+    assert path.read_text(encoding="utf-8") == as_text(rendered)
+
+
+def test_every_snapshot_has_its_story() -> None:
+    """A file that no test reads says nothing."""
+    assert sorted(STORIES) == sorted(path.stem for path in SNAPSHOTS.glob("*.txt"))
+
+
+# --- Each outcome ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_words(outcome: Outcome) -> None:
+    """CASES 33: whatever becomes of a backend, the gate's sentence says why."""
+    rendered = render_gate(gate(dispatch(outcome, reason="because")), PLACE)
+
+    said = {GateEffect.NOT_REQUIRED: "Not required", GateEffect.PENDING: "awaited"}
+    assert said.get(GATE_TABLE[outcome], PHRASES[outcome].label) in rendered.summary
+    assert "{" not in rendered.summary
+    assert rendered.title
+    assert outcome_phrase(outcome)
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_no_outcome_but_success_looks_passed(outcome: Outcome) -> None:
+    """A missing result never concludes success, on the gate and on the backend's own check."""
+    one = dispatch(outcome)
+
+    passed = [
+        render_gate(gate(one), PLACE).conclusion is Conclusion.SUCCESS,
+        render_backend(check(one), PLACE).conclusion is Conclusion.SUCCESS,
+    ]
+
+    not_asked = GATE_TABLE[outcome] is GateEffect.NOT_REQUIRED
+    assert [outcome is Outcome.SUCCESS or not_asked, outcome is Outcome.SUCCESS] == passed
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("on_silence", list(OnSilence))
+def test_what_blocks_the_gate_does_not_look_passed_itself(outcome: Outcome, on_silence: OnSilence) -> None:
+    """Two checks that contradict each other make a reviewer trust neither."""
+    one = dispatch(outcome, on_silence=on_silence)
+    place = replace(PLACE, overrides={Outcome.SKIPPED: GateEffect.BLOCKS})
+
+    blocked = render_gate(gate(one), place).conclusion is Conclusion.FAILURE
+    own = render_backend(check(one), place).conclusion
+
+    assert not (blocked and own in {Conclusion.SUCCESS, Conclusion.NEUTRAL, Conclusion.SKIPPED})
+
+
+def test_every_effect_and_state_has_words() -> None:
+    """Tables that pages read are whole."""
+    assert set(GateEffect) == set(EFFECTS)
+    assert "told" == state_phrase("sent")
+    assert "some new state" == state_phrase("some_new_state")
+
+
+def test_the_example_of_the_design() -> None:
+    """One line says how far it is and whom it waits for, by the clock."""
+    title = render_gate(STORIES["gate_waiting"], PLACE).title
+
+    assert "2 of 3 required backends passed; waiting for org/npu since 14:05 UTC" == title
+
+
+def test_a_title_does_not_move_with_time_or_jobs() -> None:
+    """A check is written when its phase changes, not when one more of ten jobs reports."""
+    started = [dispatch(Outcome.RUNNING, *(leg(f"job {n}") for n in range(count)), expected=10) for count in (1, 5, 9)]
+
+    assert 1 == len({render_backend(check(one), PLACE).digest() for one in started})
+    assert 1 == len({render_gate(gate(one), PLACE).digest() for one in started})
+
+
+def test_a_blocked_gate_is_not_rewritten_while_others_start() -> None:
+    """With a dozen backends each step of each would cost a write that tells a reviewer nothing new."""
+    failed = dispatch(Outcome.FAILURE)
+    others = [dispatch(outcome, backend="org/xpu", number=2) for outcome in (Outcome.QUEUED, Outcome.RUNNING)]
+
+    assert 1 == len({render_gate(gate(failed, other), PLACE).digest() for other in others})
+
+
+def test_a_settled_check_tells_its_whole_text_apart() -> None:
+    """Once all is in, any other word is worth a write."""
+    one = render_backend(check(dispatch(Outcome.SUCCESS, leg(), expected=1)), PLACE)
+    other = render_backend(check(dispatch(Outcome.SUCCESS, leg(counts=(119, 0, 4)), expected=1)), PLACE)
+
+    assert one.digest() != other.digest()
+
+
+def test_settings_that_move_an_outcome_are_named() -> None:
+    """A reviewer who knows the table must learn that this relay has another."""
+    place = replace(PLACE, overrides={Outcome.SKIPPED: GateEffect.BLOCKS})
+
+    rendered = render_gate(gate(dispatch(Outcome.SKIPPED)), place)
+
+    assert Conclusion.FAILURE is rendered.conclusion
+    assert "The relay's settings say" in rendered.summary
+
+
+def test_a_job_follows_its_backend_until_it_reports() -> None:
+    """After a new dispatch the old job's check waits with the backend."""
+    facts = replace(check(dispatch(Outcome.QUEUED)), name=job_check_name(RepoName("org", "npu"), "ci", "build"))
+
+    assert "queued" == render_job(facts, PLACE).status
+
+
+# --- Hostile text ----------------------------------------------------------------------------------------------------
+
+NASTY = [
+    "@admin please merge",
+    "fixes #123, GH-123, org/repo#5 and abc1234def5678",
+    "![x](https://evil.test/x.png) [y](https://evil.test)",
+    "<img src=x onerror=alert(1)><script>x</script>",
+    "a | b | c\n| --- | --- |\nd",
+    "``` ` `` code",
+    "*bold* _it_ ~~no~~ # head > quote",
+    "www.evil.test https://evil.test ftp://evil.test mailto:x@evil.test",
+    "\u202egnirts\u202c \u2066x\u2069 a\u200bb \ufeff",
+    "\x00\x1b[31mred\x07",
+    "\ud800 lone",
+    "z" + "\u0301" * 50,
+    "&lt;b&gt; &#64;admin",
+    "$$x$$ :tada: \\",
+    "x" * 10_000,
+    "",
+    " \t\r\n ",
+]
+
+
+def outside_code(markdown: str) -> str:
+    """What is left of a text when its code spans are taken out, as a CommonMark reader finds them."""
+    kept: list[str] = []
+    position = 0
+    for opening in re.finditer(r"(?<!\\)`+", markdown):
+        if opening.start() < position:
+            continue
+        closing = re.compile(rf"(?<!`){opening.group()}(?!`)").search(markdown, opening.end())
+        if closing is None:
+            continue
+        kept.append(markdown[position : opening.start()])
+        position = closing.end()
+    kept.append(markdown[position:])
+    return "".join(kept)
+
+
+def harmless(markdown: str, foreign: str = "") -> None:
+    """No mention, reference, image, HTML, foreign link or reordering is left."""
+    bare = outside_code(markdown)
+    assert not re.search(r"@\w", markdown)
+    assert not re.search(r"(?<!&)#\d", bare)
+    assert not re.search(r"\bgh-\d", bare, re.IGNORECASE)
+    assert not re.search(r"[0-9a-f]{7,}", bare, re.IGNORECASE)
+    assert not re.search(r"!\[", bare)
+    assert not re.search(r"<(?!https://(?:relay|ci)\.test/)", bare)
+    assert all(char not in markdown for char in "\u202e\u202c\u2066\u2069\ufeff\x00\x1b\x07\ud800")
+    for target in re.findall(r"(?<!\\)\]\(<?([^)>]*)", bare):
+        assert target.startswith(("https://relay.test/", "https://ci.test/")), target
+    assert not re.search(r"(?<!<)https?://", bare)
+    assert foreign not in bare or not foreign
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_foreign_text_stays_text(text: str) -> None:
+    """Each way of writing it: in a sentence, in a code span, in a title."""
+    harmless(prose(text))
+    harmless(code(text))
+    assert "\n" not in plain(text, 100)
+    assert len(plain(text, 100)) <= 100
+    assert not re.search(r"(?<!\\)[|<]", prose(text))
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_a_check_full_of_foreign_text_is_harmless(text: str) -> None:
+    """Names, versions, environments, tests, reasons and URLs are whatever the code under test wants them to be."""
+    nasty = leg(
+        text,
+        "failure",
+        version=text,
+        suite=text,
+        environment=((text, text),),
+        url=text,
+        artifact_url=text,
+        tests=[(text, text, text)],
+        failure_class=text,
+        observed=text,
+    )
+    one = dispatch(
+        Outcome.FAILURE, nasty, reason=text, oncalls=(text,), missing_versions=(text,), expected=3, concluded=1
+    )
+    for facts in (check(one), replace(check(one), dispatches=(replace(one, outcome=Outcome.UNDELIVERED),))):
+        rendered = render(facts, PLACE)
+        assert rendered is not None
+        harmless(rendered.summary)
+        harmless(rendered.text)
+        tables_hold(rendered.summary)
+        tables_hold(rendered.text)
+        assert len(rendered.title) <= 140
+
+
+def tables_hold(markdown: str) -> None:
+    """Each row of a table has as many cells as its head, whatever stands in them."""
+    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
+    heads = {i for i, line in enumerate(rows) if i + 1 < len(rows) and set(rows[i + 1]) <= set("|-: ")}
+    width = 0
+    for index, row in enumerate(rows):
+        if index in heads:
+            width = row.count("|")
+        assert width == row.count("|"), row
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=st.characters(), max_size=60))
+def test_any_text_at_all_stays_text(text: str) -> None:
+    """Not only the tricks we thought of."""
+    harmless(prose(text))
+    harmless(code(text))
+    assert outside_code(code(text)) in {"", "(none)"}
+    assert "|" not in code(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="`@#!|<>[]()ahtps:/.w\\*_~g-1 \n\u200b", max_size=40))
+def test_any_markup_at_all_stays_text(text: str) -> None:
+    """The same, from the characters that markup is made of."""
+    harmless(prose(text))
+    harmless(code(text))
+    assert outside_code(code(text)) in {"", "(none)"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "https://user:pw@evil.test/",
+        "https://good.test\\@evil.test/",
+        "//evil.test",
+        "https://",
+        "https://x.test/a b",
+        "https://x.test/>x",
+        "https://x.test/\nx",
+        "https://x.test/" + "a" * 2000,
+        "https://[::1",
+        "data:text/html,x",
+        "",
+    ],
+)
+def test_a_url_that_is_not_plain_is_no_link(url: str) -> None:
+    """Reported URLs are http(s) without user info and only ever shown as links."""
+    assert link("run", url) is None
+
+
+def test_a_plain_url_is_a_link() -> None:
+    """Queries, ports and fragments are plain."""
+    url = "https://ci.test:8443/runs/1?attempt=2&x=(y)#log"
+
+    assert f"[run](<{url}>)" == link("run", url)
+    assert url == safe_url(url)
+
+
+def test_a_private_backend_keeps_its_names() -> None:
+    """Test names, URLs and messages of a private backend are not for everybody; counts are."""
+    rendered = render(STORIES["backend_private"], PLACE)
+    assert rendered is not None
+
+    whole = rendered.summary + rendered.text
+
+    assert "test_matmul" not in whole
+    assert "AssertionError" not in whole
+    assert "ci.test" not in whole
+    assert "This backend is private" in whole
+    assert "1,180" in whole
+
+
+# --- Size ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("char", ["x", "測", "😀"])
+def test_any_number_of_jobs_and_tests_fits(char: str) -> None:
+    """347 jobs with 1,000 failing tests each: GitHub takes 65,535 characters, and what is left out is counted."""
+    tests = [(char * 300 + str(n), char * 300, char * 300) for n in range(12)]
+    legs = [
+        replace(
+            leg(f"{char * 200} {n}", "failure", version=char * 80, counts=(5, 1000, 0), tests=tests),
+            failed_tests_kept=1000,
+        )
+        for n in range(347)
+    ]
+    one = dispatch(Outcome.FAILURE, *legs, expected=347)
+
+    rendered = render_backend(check(one), PLACE)
+
+    assert size(rendered.summary) <= 65_535
+    assert size(rendered.text) <= 65_535
+    assert "Failed: 347 of 347 jobs, 347,000 tests failed" == rendered.title
+    assert "347,000 failing tests in 347 jobs" in rendered.text
+    assert re.search(r"[\d,]+ more jobs are left out here; all are on \[the relay's page", rendered.text)
+    assert re.search(r"[\d,]+ more lines are left out here", rendered.text)
+    tables_hold(rendered.text)
+
+
+def test_a_gate_over_many_backends_fits() -> None:
+    """As many backends as an allowlist can hold."""
+    many = [
+        dispatch(Outcome.UNDELIVERED, backend=f"org/{'b' * 90}{n}", number=n, reason="r" * 300, oncalls=("x" * 39,) * 5)
+        for n in range(400)
+    ]
+
+    rendered = render_gate(gate(*many), PLACE)
+
+    assert size(rendered.summary) <= 65_535
+    assert "more backends are left out here" in rendered.summary
+    assert "`crcr/gate` weighs" in rendered.summary
+    assert len(rendered.title) <= 140
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.text(max_size=20), st.lists(st.text(max_size=60), max_size=20)), max_size=5),
+    st.integers(1_200, 3_000),
+)
+def test_assembled_texts_keep_their_bound(parts: list[tuple[str, list[str]]], most: int) -> None:
+    """Heads are few and short; lines give way."""
+    sections = [Section((head,), lines, "{count} more") for head, lines in parts]
+
+    assert size(assemble(sections, most)) <= most
+
+
+def test_what_is_cut_is_counted() -> None:
+    """A reader must know that there is more, and how much."""
+    text = assemble([Section(("head",), [f"line {n}" for n in range(100)], "{count} more")], 200)
+
+    kept = len(re.findall(r"line \d", text))
+    assert text.endswith(f"{100 - kept} more")
+
+
+# --- Small words -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (42, "42 s"),
+        (60, "1 min"),
+        (754, "12 min 34 s"),
+        (7200, "2 h"),
+        (4320, "1 h 12 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_spans(seconds: int, words: str) -> None:
+    """Two units at most: nobody reads the seconds of an hour."""
+    assert words == span(seconds)
+    assert words == span(timedelta(seconds=seconds))
+
+
+def test_clocks() -> None:
+    """A time of another day says which."""
+    assert "14:05 UTC" == clock(NOON, at(60))
+    assert "00:05 UTC on 1 Dec" == clock(at(600), NOON)
+
+
+def test_listings() -> None:
+    """A title has room for a few names."""
+    assert ["a", "a and b", "a, b and c", "a, b and 2 more"] == [
+        listing("a", 3),
+        listing("ab", 3),
+        listing("abc", 3),
+        listing("abcd", 2),
+    ]
+
+
+def test_names() -> None:
+    """The names that rulesets and merge bots know."""
+    repo = RepoName("org", "npu")
+
+    assert "crcr/org/npu" == backend_check_name(repo)
+    assert "crcr/org/npu/ci/build: linux / 3.12" == job_check_name(repo, "ci", "build: linux / 3.12")
+    assert len(job_check_name(repo, "w" * 500, "j" * 500)) <= 250
+
+
+def test_reasons() -> None:
+    """Where nobody kept a sentence the code stands in, readable."""
+    assert "because" == reason_phrase("wanted", "because")
+    assert "filtered paths" == reason_phrase("filtered_paths", "")
+
+
+def test_nothing_to_show_is_nothing() -> None:
+    """A check that never was, of a head that is gone, is not made."""
+    gone = replace(gate(), row=replace(ROW, github_id=None), changes=(replace(CHANGE, state="closed"),))
+
+    assert render(gone, PLACE) is None
