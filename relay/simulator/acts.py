@@ -81,8 +81,8 @@ def push(
     deliveries = _push_event(world, repo, ref, before, after, made, author, forced=forced)
     branch = ref.removeprefix("refs/heads/")
     # A push to the head branch of an open pull request is a synchronize as well.
-    for pull in list(repo.pulls.values()):
-        if pull.state == "open" and pull.head_repo is repo and pull.head_ref == branch and pull.head_sha != after:
+    for pull in list(repo.own_pulls):
+        if pull.state == "open" and pull.head_ref == branch and pull.head_sha != after:
             deliveries += synchronize(world, repo, pull, after, pull.author)
     return deliveries
 
@@ -209,6 +209,9 @@ def open_pull(
         draft=draft,
     )
     repo.pulls[number] = pull
+    repo.open_pulls += 1
+    if not fork:
+        repo.own_pulls.append(pull)
     _test_merge(world, repo, pull)
     return pull, pull_event(world, repo, pull, "opened", person)
 
@@ -233,7 +236,9 @@ def _test_merge(world: World, repo: Repository, pull: Pull) -> None:
 
 
 def synchronize(world: World, repo: Repository, pull: Pull, after: str, sender: Account) -> list[Delivery]:
-    """Move a pull request's head."""
+    """Move a pull request's head. Raises ValueError for a commit that does not exist."""
+    if after not in repo.network.commits:
+        raise ValueError(f"there is no commit {after} in the network of {repo.full_name}")
     before = pull.head_sha
     pull.head_sha = after
     pull.head_repo.refs[f"refs/heads/{pull.head_ref}"] = after
@@ -260,6 +265,8 @@ def close_pull(
 ) -> list[Delivery]:
     """Close a pull request; merging pushes to the base as well."""
     deliveries: list[Delivery] = []
+    if pull.state == "open":
+        repo.open_pulls -= 1
     pull.state, pull.closed_at = "closed", world.now()
     if merged:
         base = f"refs/heads/{pull.base_ref}"
@@ -277,6 +284,8 @@ def close_pull(
 
 def reopen_pull(world: World, repo: Repository, pull: Pull, sender: Account) -> list[Delivery]:
     """Reopen a closed pull request."""
+    if pull.state == "closed":
+        repo.open_pulls += 1
     pull.state, pull.closed_at = "open", None
     _test_merge(world, repo, pull)
     return pull_event(world, repo, pull, "reopened", sender)

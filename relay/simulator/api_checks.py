@@ -49,8 +49,10 @@ def _create(world: World, call: Call) -> Answer:
     )
     _apply(world, run, body)
     repository.check_runs[run.id] = run
-    same = [item for item in repository.check_runs.values() if item.suite is run.suite and item.name == name]
+    run.suite.runs.append(run)
+    same = [item for item in run.suite.runs if item.name == name]
     if len(same) > KEPT_OF_ONE_NAME:
+        run.suite.runs.remove(same[0])
         del repository.check_runs[same[0].id]
     emit(world, repository, run, "created")
     if run.status == "completed":
@@ -228,7 +230,8 @@ def newest_of_each(runs: list[CheckRun]) -> list[CheckRun]:
 def _list_for_ref(world: World, call: Call) -> Answer:
     """https://docs.github.com/en/rest/checks/runs#list-check-runs-for-a-git-reference"""
     sha = world.resolve(call.repo, call.params["ref"])
-    return _listed(world, call, [run for run in call.repo.check_runs.values() if run.head_sha == sha])
+    suites = [suite for suite in call.repo.suites.values() if suite.head_sha == sha]
+    return _listed(world, call, sorted((run for suite in suites for run in suite.runs), key=lambda run: run.id))
 
 
 def _list_for_suite(world: World, call: Call) -> Answer:

@@ -114,6 +114,7 @@ class CheckSuite:
     app: App
     head_sha: str
     created_at: datetime
+    runs: list[CheckRun] = field(default_factory=list)
 
 
 @dataclass
@@ -242,6 +243,9 @@ class Repository:
     roles: dict[str, str] = field(default_factory=dict)
     required: list[RequiredCheck] = field(default_factory=list)
     pulls: dict[int, Pull] = field(default_factory=dict)
+    #: The pull requests from branches of this very repository, and how many of all are open: asked for by each payload.
+    own_pulls: list[Pull] = field(default_factory=list)
+    open_pulls: int = 0
     comments: dict[int, Comment] = field(default_factory=dict)
     labels: dict[str, Label] = field(default_factory=dict)
     suites: dict[tuple[int, str], CheckSuite] = field(default_factory=dict)

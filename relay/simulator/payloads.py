@@ -126,7 +126,7 @@ def repository(world: World, repo: Repository) -> Json:
         "mirror_url": None,
         "archived": repo.archived,
         "disabled": False,
-        "open_issues_count": sum(pull.state == "open" for pull in repo.pulls.values()),
+        "open_issues_count": repo.open_pulls,
         "license": None,
         "allow_forking": True,
         "is_template": False,
@@ -263,7 +263,7 @@ def app_brief(world: World, app: App) -> Json:
 
 def check_suite(world: World, repo: Repository, item: CheckSuite) -> Json:
     """A check suite with the state that its newest runs give it."""
-    runs = [run for run in repo.check_runs.values() if run.suite is item]
+    runs = item.runs
     done = bool(runs) and all(run.status == "completed" for run in runs)
     return {
         "id": item.id,
@@ -301,8 +301,8 @@ def pulls_of_head(world: World, repo: Repository, sha: str) -> list[Json]:
             "head": {"ref": item.head_ref, "sha": item.head_sha, "repo": {"id": repo.id, "name": repo.name}},
             "base": {"ref": item.base_ref, "sha": item.base_sha, "repo": {"id": repo.id, "name": repo.name}},
         }
-        for item in repo.pulls.values()
-        if item.head_sha == sha and item.state == "open" and item.head_repo is repo
+        for item in repo.own_pulls
+        if item.head_sha == sha and item.state == "open"
     ]
 
 

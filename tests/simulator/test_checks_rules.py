@@ -161,6 +161,7 @@ def test_a_suite_keeps_a_thousand_check_runs_of_one_name(
     sample = kept[first]
     for number in range(1, 1000):
         kept[number] = CheckRun(number, sample.name, sample.head_sha, sample.app, sample.suite, sample.started_at)
+        sample.suite.runs.append(kept[number])
 
     write()
 
@@ -233,3 +234,13 @@ def test_check_events_reach_every_app_but_presses_only_their_own(
     assert {("created", up.app.id), ("created", 4343), ("completed", up.app.id), ("completed", 4343)} == set(
         deliveries[2:]
     )
+
+
+def test_a_check_names_its_pull_request_unless_it_comes_from_a_fork(
+    up: Upstream, pr: PullRequest, write: Callable[..., Any]
+) -> None:
+    """So a map from head to pull request has to be kept by whoever needs it."""
+    own = up.open_pull_request(fork=False)
+
+    assert [] == write().json()["pull_requests"]
+    assert [own.number] == [item["number"] for item in write(head_sha=own.head_sha).json()["pull_requests"]]

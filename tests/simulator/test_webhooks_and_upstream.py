@@ -395,3 +395,17 @@ def test_an_act_need_not_wait_for_its_webhooks(sim: Simulator, up: Upstream, rec
 def test_a_cursor_that_is_none_is_refused(up: Upstream, caller: Caller) -> None:
     """422, as for any parameter of the wrong form."""
     assert 422 == caller.as_app("GET", "/app/hook/deliveries?cursor=next").status_code
+
+
+def test_open_pull_requests_are_counted_and_own_branches_named(up: Upstream, got: Callable[..., Any]) -> None:
+    """A repository counts what is open, whatever was closed and opened again in between."""
+    one = up.open_pull_request()
+    up.open_pull_request(fork=False)
+    assert 2 == got()[1]["repository"]["open_issues_count"]
+    one.close()
+    one.close()
+    assert 1 == got()[1]["repository"]["open_issues_count"]
+    one.reopen()
+    assert 2 == got()[1]["repository"]["open_issues_count"]
+    with pytest.raises(ValueError, match="there is no commit"):
+        one.force_push("f" * 40)
