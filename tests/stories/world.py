@@ -1,0 +1,151 @@
+"""A whole world for a story: a simulated GitHub, the real relay over HTTP, and time that can be told to pass."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from relay.app import Relay, build
+from relay.serving import listening_socket, serving
+from relay.settings import load_settings
+from relay.simulator import App, Backend, Listener, Simulator, Upstream, wait_until
+
+UPSTREAM = "pytorch/pytorch"
+HUD_KEY = "the key of the hud"
+
+
+class TravelClock:
+    """Real time, and as much more as a story lets pass at once."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        """The time in this story."""
+        return datetime.now(UTC) + self._ahead
+
+    def advance(self, by: timedelta) -> None:
+        """Let time pass."""
+        self._ahead += by
+
+
+class World:
+    """Upstream, backends, GitHub between them, and one relay process's worth of service in a thread.
+
+    Everything a story asserts about it is read from ``sim``: what GitHub's API was asked, what its checks show, which
+    runs there were.
+    """
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder = folder
+        self.database_url = database_url
+        self.clock = TravelClock()
+        self.sim = Simulator(now=self.clock.now)
+        self.given: dict[str, Any] = {}
+        self.relay: Relay | None = None
+        self._stack = contextlib.ExitStack()
+        self._running: contextlib.ExitStack | None = None
+        self._entries: dict[str, list[str]] = {}
+        self.allowlist = folder / "allowlist.yml"
+        self.allowlist.write_text("")
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.sim)
+        self.app: App = self.sim.create_app()
+        self.up: Upstream = self.sim.create_upstream(UPSTREAM)
+        self._socket, self.port = self._stack.enter_context(listening_socket())
+        self._socket.listen(512)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        """Where the relay answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def backend(self, name: str, level: str, listener: Listener | None = None, **entry: Any) -> Backend:
+        """A backend at GitHub and its entry on the allowlist: ``entry`` holds the mapping's keys, in JSON's form."""
+        backend = self.sim.create_backend(name, listener=listener or Listener())
+        self.allow(name, level, **entry)
+        return backend
+
+    def allow(self, name: str, level: str, **entry: Any) -> None:
+        """Add an entry to the allowlist, or change the one that is there."""
+        self.disallow(name)
+        device = entry.pop("device", "dev1")
+        text = f"{name}: {json.dumps(entry)}"
+        line = f"  {device}:\n    {text}" if level == "L3" else f"  - {text}"
+        self._entries.setdefault(level, []).append(line)
+        self._write_allowlist()
+
+    def disallow(self, name: str) -> None:
+        """Take an entry off the allowlist."""
+        for level in self._entries:
+            self._entries[level] = [line for line in self._entries[level] if f" {name}: " not in line]
+        self._write_allowlist()
+
+    def _write_allowlist(self) -> None:
+        lines = [f"{level}:\n" + "\n".join(entries) for level, entries in self._entries.items() if entries]
+        self.allowlist.write_text("\n".join(lines) + "\n")
+
+    def settings(self) -> dict[str, Any]:
+        """What the relay is started with; ``given`` holds what a story sets differently."""
+        return {
+            "upstream": UPSTREAM,
+            "github_api_url": self.sim.url,
+            "github_app_id": self.app.id,
+            "github_private_key": self.app.private_key_pem,
+            "webhook_secrets": (self.app.webhook_secret,),
+            "allowlist": str(self.allowlist),
+            "allowlist_seconds": 0.1,
+            "database_url": self.database_url,
+            "public_url": self.url,
+            "oidc_issuers": ({"issuer": self.sim.oidc.issuer, "jwks_url": self.sim.oidc.jwks_url},),
+            "check_interval_seconds": 0.05,
+            "sweep_seconds": 0.05,
+            **self.given,
+        }
+
+    def start(self, **given: Any) -> Self:
+        """Start the relay; ``given`` settings differ from the usual ones, from now on."""
+        self.given |= given
+        running = contextlib.ExitStack()
+        self.relay = build(load_settings({}, **self.settings()), now=self.clock.now, migrate=False)
+        running.enter_context(serving(self.relay, self._socket.dup()))
+        self._running = running
+        # Only now: installing the app on backends would wait for an answer that nobody gives yet.
+        self.sim.webhook_url = f"{self.url}/github/webhook"
+        return self
+
+    def stop(self) -> None:
+        """Stop the relay as a deploy does; requests that come meanwhile wait in the socket's backlog."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def idle(self, timeout: float = 15.0) -> None:
+        """Wait until the relay owes nothing that is due."""
+        wait_until(lambda: self.metric("crcr_oldest_effect_seconds") == 0, timeout, what="an outbox without backlog")
+
+    def metric(self, name: str) -> float:
+        """One figure of the relay's own page; for waiting, never for asserting."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+    def get(self, path: str) -> Any:
+        """What the relay's API says, as JSON."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def settled(self, condition: Callable[[], bool], what: str, timeout: float = 15.0) -> None:
+        """Wait for something that the outside can see."""
+        wait_until(condition, timeout, what=what)
