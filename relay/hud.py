@@ -99,7 +99,10 @@ def _retry_at(text: str | None, now: datetime) -> datetime | None:
     if text is None:
         return None
     try:
-        at = now + timedelta(seconds=int(text)) if text.strip().isdigit() else parsedate_to_datetime(text)
+        if text.strip().isdigit():
+            seconds = min(int(text), int(_MOST_WAIT.total_seconds()))
+            return now + max(timedelta(seconds=seconds), _LEAST_WAIT)
+        at = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
