@@ -145,7 +145,8 @@ class GitHubPerformer:
         """
         if sent.reported:
             return True
-        return await self._github.find_run(sent.address, sent.delivery_id, sent.created_at - timedelta(minutes=5))
+        since = sent.created_at - timedelta(minutes=5)
+        return await self._github.find_run(sent.address, sent.delivery_id, since) is True
 
     def _body(self, sent: ToSend) -> bytes:
         payload = sent.payload

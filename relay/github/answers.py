@@ -36,6 +36,14 @@ class FoundCheck:
     external_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """One run in a listing. ``title`` is its ``run-name`` where its workflow sets one."""
+
+    title: str
+    created_at: datetime
+
+
 def a_dict(value: Any, what: str) -> dict[str, Any]:
     """The value if it is a JSON object."""
     if not isinstance(value, dict):
@@ -106,6 +114,18 @@ def check_runs(answer: Any) -> tuple[FoundCheck, ...]:
             str(run.get("external_id") or ""),
         )
         for run in runs
+    )
+
+
+def runs(answer: Any) -> tuple[FoundRun, ...]:
+    """One page of a repository's runs."""
+    listed = a_list(a_dict(answer, "the answer").get("workflow_runs"), "workflow_runs")
+    return tuple(
+        FoundRun(
+            str(a_dict(run, "a run").get("display_title") or run.get("name") or ""),
+            datetime.fromisoformat(a_text(run.get("created_at"), "created_at")),
+        )
+        for run in listed
     )
 
 

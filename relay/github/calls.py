@@ -20,6 +20,7 @@ Permissions = tuple[tuple[str, str], ...]
 METADATA: Permissions = (("metadata", "read"),)
 DISPATCH: Permissions = (("contents", "write"),)
 CHECKS: Permissions = (("checks", "write"),)
+RUNS: Permissions = (("actions", "read"),)
 PULL_FILES: Permissions = (("pull_requests", "read"),)
 CONTENTS: Permissions = (("contents", "read"),)
 
@@ -100,6 +101,17 @@ def check_runs_of(on: Located, head_sha: str, name: str, app_id: str, page: int)
         "GET",
         "/repos/{owner}/{repo}/commits/{ref}/check-runs",
         f"/repos/{on.full_name}/commits/{quote(head_sha, safe='')}/check-runs?{urlencode(query)}",
+        largest_answer=LARGE_ANSWER,
+    )
+
+
+def dispatched_runs(of: Located, page: int) -> Call:
+    """One page of the runs that repository dispatches have started, newest first."""
+    query = {"event": "repository_dispatch", "per_page": PER_PAGE, "page": page}
+    return Call(
+        "GET",
+        "/repos/{owner}/{repo}/actions/runs",
+        f"/repos/{of.full_name}/actions/runs?{urlencode(query)}",
         largest_answer=LARGE_ANSWER,
     )
 

@@ -9,13 +9,14 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from allowlist.model import RepoName
 from relay.github import answers, calls
 from relay.github.calls import Permissions
-from relay.github.errors import GitHubError, Invalid, NotInstalled
+from relay.github.errors import Forbidden, GitHubError, Invalid, NotInstalled
 from relay.github.http import AsyncClient, HttpPool
 from relay.github.keys import AppKey, Apps
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
@@ -25,6 +26,8 @@ from relay.github.wire import IN_FLIGHT, Answer, Call, Clock, Observe, Wire
 _SHA = re.compile(r"[0-9a-f]{40}")
 # GitHub keeps 1,000 check runs of one name, https://docs.github.com/rest/guides/using-the-rest-api-to-interact-with-checks
 _MOST_CHECK_PAGES = 10
+# GitHub lists at most 1,000 runs of a search, https://docs.github.com/rest/actions/workflow-runs
+_MOST_RUN_PAGES = 10
 _NO_COMMIT = "0" * 40
 
 T = TypeVar("T")
@@ -75,6 +78,20 @@ class GitHubClient:
             repeatable=False,
         )
         return located
+
+    async def find_run(self, of: Address, delivery_id: str, since: datetime) -> bool | None:
+        for page in range(1, _MOST_RUN_PAGES + 1):
+            try:
+                answer, _ = await self._ask(of, calls.RUNS, partial(calls.dispatched_runs, page=page))
+            except (Forbidden, Invalid):
+                # Reading Actions is optional for the app on backends, and Actions may be off.
+                return None
+            listed = _read(answer, answers.runs, "workflow runs")
+            if any(delivery_id in run.title for run in listed):
+                return True
+            if len(listed) < calls.PER_PAGE or listed[-1].created_at < since:
+                break
+        return False
 
     async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
         answer, _ = await self._ask(on, calls.CHECKS, partial(calls.create_check_run, check=check), repeatable=False)

@@ -139,6 +139,10 @@ class GitHub(Protocol):
         """Send one ``repository_dispatch``; ``client_payload`` is ready JSON text. Never repeated in here."""
         ...
 
+    async def find_run(self, of: Address, delivery_id: str, since: datetime) -> bool | None:
+        """Did a dispatch start a run that carries this delivery id in its name? None: we may not look."""
+        ...
+
     async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
         """Create a check run and return its id. After an ambiguous failure ask ``find_check_run`` first."""
         ...

@@ -34,6 +34,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "/app/installations/{installation_id}/access_tokens": ("post",),
     "/repos/{owner}/{repo}": ("get",),
     "/repos/{owner}/{repo}/actions/permissions": ("get",),
+    "/repos/{owner}/{repo}/actions/runs": ("get",),
     "/repos/{owner}/{repo}/check-runs": ("post",),
     "/repos/{owner}/{repo}/check-runs/{check_run_id}": ("patch",),
     "/repos/{owner}/{repo}/commits/{ref}/check-runs": ("get",),

@@ -77,6 +77,7 @@ USES: dict[str, Callable[[GitHub], Awaitable[object]]] = {
     "dispatch": lambda github: github.dispatch(NPU, "push", json.dumps(SAMPLE).encode()),
     "create_check_run": lambda github: github.create_check_run(PINNED, a_check("queued", None)),
     "update_check_run": lambda github: github.update_check_run(PINNED, 900, a_check("completed", "neutral")),
+    "find_run": lambda github: github.find_run(NPU, "d-1", datetime(2026, 11, 30, 14, 5, tzinfo=UTC)),
     "find_check_run": lambda github: github.find_check_run(PINNED, HEAD, "crcr/org/npu", "17"),
     "changed_paths": lambda github: github.changed_paths(PINNED, 5),
     "compare_paths": lambda github: github.compare_paths(PINNED, "b" * 40, HEAD),
@@ -101,6 +102,7 @@ async def test_what_we_send_is_what_github_describes(
     stand_in.add("org/npu", id=7)
     stand_in.add(str(UPSTREAM), id=1, installation_id=40)
     for path, answer in {
+        "/repos/org/npu/actions/runs": {"workflow_runs": []},
         f"/repos/up/stream/commits/{HEAD}/check-runs": {"check_runs": []},
         "/repos/up/stream/pulls/5/files": [],
         f"/repos/up/stream/compare/{'b' * 40}...{HEAD}": {"status": "ahead", "files": []},

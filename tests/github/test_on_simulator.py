@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -17,7 +18,7 @@ from relay.github.http import new_http_pool
 from relay.github.keys import AppKey, Apps
 from relay.github.needs import UPSTREAM_NEEDS, lacking
 from relay.github.port import Address, CheckRunWrite
-from relay.simulator import Simulator
+from relay.simulator import Fault, Kind, Listener, Match, Simulator
 from tests.github.stand_in import UPSTREAM
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -55,6 +56,22 @@ async def client(sim: Simulator, key: AppKey, trust: ssl.SSLContext) -> AsyncIte
 
 def a_check(head_sha: str, status: str, conclusion: str | None) -> CheckRunWrite:
     return CheckRunWrite("crcr/gate", head_sha, status, conclusion, "t", "s", "", None, "17", None, None)
+
+
+async def test_a_dispatched_run_is_found_by_its_delivery_id(client: GitHubClient, sim: Simulator) -> None:
+    """GitHub answers a dispatch without a run's id, so after a lost answer the name is the only trace of it."""
+    sim.create_upstream(str(UPSTREAM))
+    backend = sim.create_backend("org/npu", listener=Listener(jobs=()))
+    blind = sim.create_backend("org/blind")
+    before = datetime.now(UTC) - timedelta(minutes=1)
+
+    await client.dispatch(Address(RepoName("org", "npu")), "push", b'{"delivery_id": "d-1", "payload": {}}')
+    await asyncio.to_thread(backend.wait_for_runs)
+
+    assert await client.find_run(Address(RepoName("org", "npu")), "d-1", before) is True
+    assert await client.find_run(Address(RepoName("org", "npu")), "d-2", before) is False
+    sim.faults.add(Fault(Kind.MISSING_PERMISSION, Match("GET", "/actions/runs"), times=1))
+    assert await client.find_run(Address(RepoName.parse(blind.name)), "d-1", before) is None
 
 
 async def test_every_call_is_taken(client: GitHubClient, sim: Simulator, key: AppKey) -> None:

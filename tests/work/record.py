@@ -113,9 +113,9 @@ class RememberedGitHub:
         """Not asked for by checks."""
         raise AssertionError(f"checks do not dispatch {event_type} to {to}: {len(client_payload)} bytes")
 
-    async def find_run(self, at: Address, name_contains: str, since: datetime) -> bool:
+    async def find_run(self, of: Address, delivery_id: str, since: datetime) -> bool | None:
         """Not asked for by checks."""
-        raise AssertionError(f"checks do not look for runs of {at}: {name_contains} {since}")
+        raise AssertionError(f"checks do not look for runs of {of}: {delivery_id} {since}")
 
     async def changed_paths(self, of: Address, number: int) -> ChangedPaths:
         """Not asked for by checks."""
