@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -23,32 +22,9 @@ from relay.payload import (
     trim,
     with_labels,
 )
+from tests.relay.documented import ABSENT, DOCUMENTED, at
 
 DATA = Path(__file__).parent / "data"
-
-#: PROTOCOL 2's list of the paths that real listeners read, below ``payload``.
-DOCUMENTED = re.findall(
-    r"\S+",
-    "action number repository.full_name sender.login ref before after base_ref deleted label.name "
-    "pull_request.number pull_request.title pull_request.merged pull_request.merge_commit_sha pull_request.draft "
-    "pull_request.html_url pull_request.head.sha pull_request.head.ref pull_request.head.repo.full_name "
-    "pull_request.head.repo.clone_url pull_request.base.ref pull_request.base.sha "
-    "pull_request.base.repo.full_name pull_request.user.login pull_request._links.html.href "
-    "merge_group.head_sha merge_group.head_ref merge_group.base_sha merge_group.base_ref",
-)
-
-ABSENT = object()
-
-
-def at(raw: Any, path: str) -> Any:
-    """The value at a path; ABSENT where it, or anything above it, is absent. Null above it is null."""
-    for part in path.split("."):
-        if not isinstance(raw, dict):
-            return raw if raw is None else ABSENT
-        if part not in raw:
-            return ABSENT
-        raw = raw[part]
-    return raw
 
 
 def block(**changes: Any) -> RelayBlock:
