@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from allowlist.model import RepoName
 from levels.outcomes import GateEffect, Outcome, check_overrides
@@ -252,5 +252,13 @@ class _FromValuesOnly(Settings):
     """Settings that look nowhere else, so that a test or a command gets just what it was given."""
 
     @classmethod
-    def settings_customise_sources(cls, settings_cls: Any, init_settings: Any, **_sources: Any) -> tuple[Any, ...]:
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what was given; the environment has been read by ``load_settings``, files included."""
         return (init_settings,)
