@@ -9,6 +9,9 @@ from difflib import get_close_matches
 #: A body made of nothing but faults is answered with so many of them.
 MOST_FAULTS = 50
 
+#: How much of a foreign value is repeated in a message, in characters.
+MOST_SHOWN = 60
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -46,11 +49,15 @@ class Faults:
 
 def shown(value: object) -> str:
     """A foreign value as it may stand in a message: short, on one line, quoted."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    text = repr(value[:MOST_SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """ "Did you mean ...?", or nothing where no word is near."""
-    close = get_close_matches(word.strip().lower(), list(words), n=1, cutoff=0.6)
+    """``Did you mean ...?``, or nothing where no word is near."""
+    close = get_close_matches(word[:MOST_SHOWN].strip().lower(), list(words), n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else ""

@@ -1,7 +1,7 @@
 """Callbacks in SQL: one transaction takes a callback, decides on it, and keeps it with all that follows from it.
 
 The dispatch row is locked first, so that two replicas cannot fold the same legs at once. A refusal writes nothing,
-with one exception that is not the caller's: where a repository's ids are not known yet, they are asked for.
+but for what others must hear of: ids that are not known yet are asked for, and another identity is noted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from allowlist.model import Entry, Level
@@ -43,6 +43,9 @@ SEEN_EVERY = timedelta(seconds=10)
 
 #: Refusals that say nothing about the caller; the same call may work a moment later.
 NOT_YET = "not_pinned_yet"
+
+#: The refusal that an admin must hear of: somebody else may sit under a backend's name.
+OTHER_IDENTITY = "identity_changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,15 @@ _SEEN: Select[Any] = select(
     _backend.c.last_seen_at,
 ).where(_backend.c.repo == bindparam("caller"))
 
+_NOTE_ERROR = (
+    update(_backend)
+    .where(
+        _backend.c.repo == bindparam("b_repo"),
+        or_(_backend.c.last_error.is_(None), _backend.c.last_error != bindparam("b_error")),
+    )
+    .values(last_error=bindparam("b_error"), last_error_at=bindparam("b_now", type_=_backend.c.last_error_at.type))
+)
+
 _ADD_REPORT = {
     "sqlite": sqlite.insert(_report).on_conflict_do_nothing(index_elements=["digest"]).returning(_report.c.id),
     "postgresql": postgresql.insert(_report).on_conflict_do_nothing(index_elements=["digest"]).returning(_report.c.id),
@@ -107,6 +119,8 @@ def accept(conn: Connection, callback: Callback, terms: KeepTerms, now: datetime
     if isinstance(bound, Refusal):
         if bound.code == NOT_YET:
             enqueue(conn, [pin_backend(caller.repo)], now)
+        if bound.code == OTHER_IDENTITY:
+            conn.execute(_NOTE_ERROR, {"b_repo": str(caller.repo), "b_error": bound.detail, "b_now": now})
         return bound
     if found is None:
         found = night(conn, caller.repo, report, callback.entry, terms.checks.upstream, now)
@@ -174,7 +188,9 @@ def _keep(
         touch_head(conn, found.head_sha, terms.checks, now, backend=caller.repo)
     if terms.hud:
         enqueue(conn, [forward_hud(report_id, found.id, report.job_name)], now)
-    return Accepted(found.id, False, bound.decides, bound.reason, notes, effects=touches or terms.hud)
+    return Accepted(
+        found.id, False, bound.decides, bound.reason, notes, effects=touches or terms.hud or report.self_reported
+    )
 
 
 def _differences(report: IncomingReport, found: Row[Any]) -> list[str]:

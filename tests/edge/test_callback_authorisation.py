@@ -160,7 +160,11 @@ def test_another_repository_under_the_same_name_is_refused(bench: Bench, claim: 
     bench.told("org/l2", Level.L2)
     token = bench.issuers.github("org/l2", run_id="24033272679", **claim)
 
-    assert (403, "identity_changed") == refused(bench, bench.post(bench.body(), token))
+    answers = [refused(bench, bench.post(bench.body(), token)) for _ in range(2)]
+
+    assert [(403, "identity_changed")] * 2 == answers
+    assert "another repository" in bench.row(tables.Backend).last_error
+    assert bench.clock.now() == bench.row(tables.Backend).last_error_at
 
 
 def test_ids_that_are_not_known_yet_are_asked_for(bench: Bench) -> None:

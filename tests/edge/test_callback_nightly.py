@@ -56,6 +56,7 @@ def test_production_s_nightly_is_kept_as_unverified(bench: Bench) -> None:
         (effect.kind, effect.subject_id, effect.subject) for effect in bench.rows(tables.Effect)
     ]
     assert not bench.rows(tables.Check)
+    assert bench.woken == 1
 
 
 def test_production_s_buildkite_nightly_works_as_it_is(bench: Bench) -> None:

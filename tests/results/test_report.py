@@ -195,6 +195,13 @@ def test_the_list_of_faults_is_bounded() -> None:
     assert len(faults(body(failed_tests=["x"] * 1_000))) == MOST_FAULTS
 
 
+def test_a_huge_value_is_not_repeated_in_the_answer() -> None:
+    """Neither a long word nor a long array."""
+    long_word, long_array = faults(body(conclusion="x" * 1_000_000)), faults(body(name=["x" * 1_000_000]))
+
+    assert max(len(rule) for _, rule, _ in (*long_word, *long_array)) < 300
+
+
 @pytest.mark.parametrize("raw", [None, 7, "x", [], [{}]])
 def test_a_body_is_an_object(raw: object) -> None:
     """Anything else is named as what it is."""
