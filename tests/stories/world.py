@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
+import time
 import urllib.request
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +17,7 @@ from typing import Any, Self
 from relay.app import Relay, build
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
-from relay.simulator import App, Backend, Listener, Simulator, Upstream, wait_until
+from relay.simulator import App, Backend, Listener, Simulator, Upstream, signature, wait_until
 
 UPSTREAM = "pytorch/pytorch"
 HUD_KEY = "the key of the hud"
@@ -32,6 +36,21 @@ class TravelClock:
     def advance(self, by: timedelta) -> None:
         """Let time pass."""
         self._ahead += by
+
+
+@dataclass(frozen=True)
+class Posted:
+    """What the relay answered to a webhook that a story sent by hand, and after how many seconds."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    seconds: float
+
+    @property
+    def json(self) -> Any:
+        """The answer as JSON. Raises ValueError when it is none."""
+        return json.loads(self.text)
 
 
 class World:
@@ -130,6 +149,37 @@ class World:
         if self._running is not None:
             self._running.close()
             self._running = None
+
+    def post(
+        self,
+        event: str,
+        body: bytes | Mapping[str, Any],
+        *,
+        delivery_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Posted:
+        """Send a webhook by hand, signed as GitHub signs it; ``headers`` replace the usual ones."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        whole = {
+            "Content-Type": "application/json",
+            "X-GitHub-Event": event,
+            "X-GitHub-Delivery": delivery_id or str(uuid.uuid4()),
+            "X-Hub-Signature-256": signature(self.app.webhook_secret, content),
+            **(headers or {}),
+        }
+        began = time.perf_counter()
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request("POST", "/github/webhook", content, whole)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        return Posted(answer.status, dict(answer.getheaders()), text, time.perf_counter() - began)
+
+    def pass_time(self, by: timedelta) -> None:
+        """Let the relay finish what is due, let time pass, and have it look at once at what is due then."""
+        self.idle()
+        self.clock.advance(by)
+        if self.relay is not None:
+            self.relay.worker.wake()
 
     def idle(self, timeout: float = 15.0) -> None:
         """Wait until the relay owes nothing that is due."""
