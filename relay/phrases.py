@@ -1,0 +1,169 @@
+"""Sentences for pages and the command line, made of the phrases in ``relay.words``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from levels.outcomes import GATE_TABLE, GateEffect, Outcome
+from relay.backend_text import about, backend_title
+from relay.facts import DispatchFacts
+from relay.rendering import Rendered
+from relay.store.reading import Decided
+from relay.store.reading_change import Elsewhere
+from relay.store.why import Why
+from relay.words import EFFECTS, outcome_phrase, reason_phrase, several, state_phrase
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """May I merge? In a word, with what that rests on. ``tone`` names a colour; the words say the same."""
+
+    word: str
+    sentence: str
+    tone: str
+
+
+#: What each state of the gate means to somebody who would like to merge.
+ANSWERS: Mapping[GateEffect, Answer] = MappingProxyType(
+    {
+        GateEffect.PASSES: Answer("The gate passes", "No backend holds this merge back.", "good"),
+        GateEffect.PENDING: Answer(
+            "Not yet", "The gate waits for results; it ends by itself, at the latest at its deadline.", "wait"
+        ),
+        GateEffect.BLOCKS: Answer(
+            "The gate blocks",
+            "At least one backend that can hold a merge back says no. A later result of it replaces this.",
+            "bad",
+        ),
+        GateEffect.STEPS_DOWN: Answer(
+            "No verdict, and not held back",
+            "At least one backend gave no usable result, so nothing says that the change works there.",
+            "warn",
+        ),
+    }
+)
+
+NO_GATE = Answer(
+    "No gate here", "Only open pull requests and merge groups have a gate; results are recorded all the same.", "mute"
+)
+ENDED: Mapping[str, Answer] = MappingProxyType(
+    {
+        "superseded": Answer("Superseded", "A newer head took this one's place, and its gate counts.", "mute"),
+        "closed": Answer("Closed", "There is nothing to merge any more. Results that still come are recorded.", "mute"),
+        "landed": Answer("Landed", "The change is in. Results that still come are recorded.", "mute"),
+    }
+)
+
+_TONES: Mapping[GateEffect, str] = MappingProxyType(
+    {
+        GateEffect.PASSES: "good",
+        GateEffect.PENDING: "wait",
+        GateEffect.BLOCKS: "bad",
+        GateEffect.STEPS_DOWN: "warn",
+        GateEffect.NOT_REQUIRED: "mute",
+    }
+)
+
+#: A backend that passed this share elsewhere is well, so what fails here is likelier the change; the reverse below.
+_WELL = 0.9
+_ILL = 0.5
+_FEW = 3
+
+
+def tone_of(outcome: Outcome) -> str:
+    """The colour that goes with an outcome."""
+    return _TONES[GATE_TABLE[outcome]]
+
+
+def tone_of_effect(effect: GateEffect) -> str:
+    """The colour that goes with what a backend does to the gate."""
+    return _TONES[effect]
+
+
+def effect_phrase(effect: GateEffect) -> str:
+    """What a backend does to the gate, without the Markdown of checks."""
+    return unmarked(EFFECTS[effect])
+
+
+def unmarked(text: str) -> str:
+    """A sentence of ours that was written for Markdown, for where there is none."""
+    return text.replace("**", "")
+
+
+def gate_answer(state: str, effect: GateEffect | None) -> Answer:
+    """The answer for a change in this state whose gate stands so; ``effect`` None where it has none."""
+    if state in ENDED:
+        return ENDED[state]
+    return NO_GATE if effect is None else ANSWERS[effect]
+
+
+def gate_title(rendered: Rendered | None, kept: str) -> str:
+    """The title that the gate's check shows, or will show in a moment; ``kept`` is the one GitHub took last."""
+    return rendered.title if rendered is not None else kept
+
+
+def what_happened(one: DispatchFacts) -> str:
+    """One backend's state on a change as a line: its check's title, or why it was not told."""
+    if one.state in {"filtered", "superseded", "pending_paths", "paused", "dead"}:
+        reason = reason_phrase(one.reason_code, one.reason)
+        said = state_phrase(one.state)
+        return capital(f"{said}: {reason}" if reason and reason not in {"wanted", "pending paths"} else said)
+    return backend_title(one)
+
+
+def meaning(one: DispatchFacts) -> str:
+    """What the outcome means, with this backend's own times."""
+    return unmarked(about(one))
+
+
+def elsewhere_sentence(one: Elsewhere | None) -> str:
+    """How the backend did on other changes, and what that says about this one."""
+    if one is None or one.settled < _FEW:
+        return "Too few results on other changes to compare with."
+    share = one.passed / one.settled
+    told = f"It passed {one.passed} of its last {several(one.settled, 'result')} on other changes"
+    if share >= _WELL:
+        return f"{told}: this change is the likelier cause."
+    if share <= _ILL:
+        return f"{told}: the backend is likelier in trouble than this change is the cause."
+    return f"{told}: it could be either."
+
+
+def decision_phrase(one: Decided) -> str:
+    """What a webhook decided for a backend."""
+    return _decision(one.effect, one.reason, one.detail)
+
+
+def _decision(effect: str, reason: str, detail: str) -> str:
+    if effect == "none":
+        return f"not called: {reason_phrase(reason, detail)}"
+    if effect == "decide_paths":
+        return "to be called if the files it changes match the entry's paths"
+    return "to be called" if reason == "wanted" else f"to be called: {reason_phrase(reason, detail)}"
+
+
+def why_line(one: Why) -> str:
+    """One decision about a backend, and what came of it, as a line: for ``crcr why`` and the API."""
+    event = one.event if one.action is None else f"{one.event} {one.action}"
+    line = f"{one.received_at:%Y-%m-%d %H:%M:%S} UTC  {event} at {one.head_sha[:12]}: "
+    if one.state is None:
+        return line + _decision(one.effect, one.reason, one.detail)
+    line += state_phrase(one.state)
+    if one.state == "sent" and one.sent_at is not None:
+        line += f" at {one.sent_at:%H:%M:%S} UTC"
+        if one.reason not in {"wanted", "pending_paths"}:
+            line += f" ({reason_phrase(one.reason, one.detail)})"
+    elif one.state_detail or one.state in {"dead", "filtered", "superseded", "paused"}:
+        line += f": {reason_phrase(one.state_reason or '', one.state_detail or '')}"
+    if one.state == "sent" and one.purpose == "notify":
+        return f"{line}; no result is expected"
+    if one.state in {"sent", "self_reported"} and one.outcome is not None:
+        return f"{line}; result: {outcome_phrase(Outcome(one.outcome))}"
+    return line
+
+
+def capital(text: str) -> str:
+    """The text with its first letter as a capital."""
+    return text[:1].upper() + text[1:]
