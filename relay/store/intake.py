@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from allowlist.filters import Filtered, decide_paths
 from allowlist.model import Allowlist, Entry, Level, RepoName
@@ -19,9 +20,10 @@ from levels.outcomes import Outcome
 from relay import effects
 from relay.effects import Kind, NewEffect
 from relay.events import PullRequestEvent, PushEvent
-from relay.plan import Decision, HeadState, NewDispatch, Plan, plan, time_of
+from relay.plan import Decision, HeadState, NewDispatch, Plan, plan
 from relay.store.checks import CheckTerms, touch_head
-from relay.store.outbox import cancel, enqueue, on_conflict_do_nothing
+from relay.store.heads import write_head
+from relay.store.outbox import cancel, enqueue
 from relay.store.reviving import revive_dispatches
 from relay.store.tables import Change, Delivery, Dispatch
 from relay.store.thread import load_known, take_turns
@@ -36,7 +38,16 @@ _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 _delivery = Delivery.__table__  # type: ignore[attr-defined]
 
 _SENDING = (Kind.DISPATCH, Kind.DECIDE_PATHS)
-_NO_COMMIT = "0"
+# Built once, since they run for every webhook.
+_KEEP_DELIVERY: Mapping[str, Any] = {
+    "sqlite": sqlite.insert(_delivery).on_conflict_do_nothing().returning(_delivery.c.id),
+    "postgresql": postgresql.insert(_delivery).on_conflict_do_nothing().returning(_delivery.c.id),
+}
+_KEEP_PLAN = (
+    update(_delivery)
+    .where(_delivery.c.id == bindparam("b_id"))
+    .values(change_id=bindparam("b_change"), plan=bindparam("b_plan"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ def record(
         label_prefixes=(terms.label_prefix, *terms.aliases),
         fresh_id=fresh_id,
     )
-    change_id = _write_change(conn, event, decided, received.delivery_id, now)
+    change_id = write_head(conn, event, decided, received.delivery_id, now)
     if decided.superseded_heads:
         conn.execute(
             update(_change)
@@ -96,11 +107,8 @@ def record(
         moved = {head.head_sha for head in known.heads if head.id in decided.superseded_heads}
         for head_sha in sorted(moved | {decided.head_sha}):
             touch_head(conn, head_sha, terms, now)
-    conn.execute(
-        update(_delivery)
-        .where(_delivery.c.id == received.delivery_id)
-        .values(change_id=change_id, plan=_plan_text(decisions, dispatches))
-    )
+    text = _plan_text(decisions, dispatches)
+    conn.execute(_KEEP_PLAN, {"b_id": received.delivery_id, "b_change": change_id, "b_plan": text})
     return Recorded("accepted", decisions)
 
 
@@ -118,12 +126,12 @@ def note_delivery(
         "payload": received.payload,
         "plan": "[]",
     }
-    return conn.execute(on_conflict_do_nothing(conn, _delivery).returning(_delivery.c.id), row).first() is not None
+    return conn.execute(_KEEP_DELIVERY[conn.dialect.name], row).first() is not None
 
 
 def note_plan(conn: Connection, delivery_id: str, decisions: Sequence[Decision]) -> None:
     """Keep what was decided on a delivery that concerns no change."""
-    conn.execute(update(_delivery).where(_delivery.c.id == delivery_id).values(plan=_plan_text(decisions, ())))
+    conn.execute(_KEEP_PLAN, {"b_id": delivery_id, "b_change": None, "b_plan": _plan_text(decisions, ())})
 
 
 def _plan_text(decisions: Sequence[Decision], dispatches: Sequence[NewDispatch]) -> str:
@@ -142,73 +150,6 @@ def _plan_text(decisions: Sequence[Decision], dispatches: Sequence[NewDispatch])
             row["paths"] = patterns[decision.backend]
         rows.append(row)
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
-
-
-def _write_change(
-    conn: Connection, event: PullRequestEvent | PushEvent, decided: Plan, delivery_id: str, now: datetime
-) -> int:
-    """Insert or update the event's head and return its id."""
-    facts = _pull_request_facts(event) if isinstance(event, PullRequestEvent) else _push_facts(event)
-    row = {
-        **facts,
-        "thread": decided.thread,
-        "head_sha": decided.head_sha,
-        "state": decided.head_state.value,
-        "verified": True,
-        "delivery_id": delivery_id,
-        "created_at": now,
-        "updated_at": time_of(event, now),
-        "received_at": now,
-    }
-    made = conn.execute(on_conflict_do_nothing(conn, _change).returning(_change.c.id), row).scalar()
-    if made is not None:
-        return int(made)
-    changes: dict[str, Any] = {"state": decided.head_state.value, "received_at": now}
-    if decided.newest:
-        changes |= facts | {"updated_at": time_of(event, now)}
-    if decided.describes:
-        changes["delivery_id"] = delivery_id
-    found = conn.execute(
-        update(_change)
-        .where(_change.c.thread == decided.thread, _change.c.head_sha == decided.head_sha)
-        .values(**changes)
-        .returning(_change.c.id)
-    ).scalar_one()
-    return int(found)
-
-
-def _pull_request_facts(event: PullRequestEvent) -> dict[str, Any]:
-    return {
-        "kind": "pull_request",
-        "number": event.number,
-        "ref": event.head_ref,
-        "base_ref": event.base_ref,
-        "base_sha": event.base_sha,
-        "merge_sha": event.merge_commit_sha,
-        # GitHub names the commit that landed only where GitHub itself merged.
-        "landed_sha": event.merge_commit_sha if event.merged else None,
-        "title": event.title,
-        "author": event.author,
-        "author_association": event.author_association,
-        "html_url": event.html_url,
-        "draft": event.draft,
-        "labels": json.dumps(event.labels, ensure_ascii=False),
-    }
-
-
-def _push_facts(event: PushEvent) -> dict[str, Any]:
-    return {
-        "kind": "push",
-        "ref": event.ref,
-        "base_ref": event.base_ref,
-        "base_sha": event.before if event.before.strip(_NO_COMMIT) else None,
-        "title": event.message.partition("\n")[0][:200],
-        "author": event.sender,
-        "author_association": "",
-        "html_url": "",
-        "draft": False,
-        "labels": "[]",
-    }
 
 
 def supersede(conn: Connection, dispatch_ids: Sequence[int], reason: str, now: datetime) -> frozenset[int]:
