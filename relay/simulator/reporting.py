@@ -183,7 +183,7 @@ class Step:
         outcome = StepOutcome(status, 1, "not sent")
         for number in range(DIRECT_TRIES):
             if number:
-                await asyncio.sleep(0.2 * 2**number)
+                await asyncio.sleep(0.1 * 2**number)
             code, text = await self.send(target, self._token(run, attempt, job), body)
             outcome = StepOutcome(status, 0 if code == 200 else 1, text, code or None)
             if code and code != 429 and code < 500:

@@ -33,7 +33,7 @@ from relay.simulator.runners import Runners
 from relay.simulator.server import Application, ResettableProtocol
 from relay.simulator.site import Site
 from relay.simulator.upstream import Upstream
-from relay.simulator.webhooks import TIMEOUT, Delivery, Webhooks
+from relay.simulator.webhooks import Delivery, Webhooks
 from relay.simulator.world import World
 
 ROUTES: list[Route] = [
@@ -79,11 +79,10 @@ class Simulator:
         host: str = "127.0.0.1",
         port: int = 0,
         processes: int = 2,
-        webhook_timeout: float = TIMEOUT,
     ) -> None:
         world = World(now, seed)
         world.latency = latency
-        world.webhooks = Webhooks(world, webhook_timeout)
+        world.webhooks = Webhooks(world)
         world.runners = Runners(world, processes)
         world.oidc = Oidc(world)
         world.hud = Hud()
@@ -184,6 +183,15 @@ class Simulator:
     @wait.setter
     def wait(self, on: bool) -> None:
         self._site.wait = on
+
+    @property
+    def webhook_timeout(self) -> float:
+        """Seconds that the receiver of a webhook has to answer; GitHub gives 10."""
+        return self.world.webhooks.timeout
+
+    @webhook_timeout.setter
+    def webhook_timeout(self, seconds: float) -> None:
+        self.world.webhooks.timeout = seconds
 
     @property
     def hold_webhooks(self) -> bool:

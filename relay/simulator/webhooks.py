@@ -106,9 +106,9 @@ def signature(secret: str, body: bytes) -> str:
 class Webhooks:
     """Builds deliveries, sends them, and keeps them. Runs on the event loop."""
 
-    def __init__(self, world: World, timeout: float = TIMEOUT) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self.timeout = timeout
+        self.timeout = TIMEOUT
         self.held = False
         self.deliveries: list[Delivery] = []
         self._tasks: set[asyncio.Task[None]] = set()

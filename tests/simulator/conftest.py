@@ -17,7 +17,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sim(clock: Clock) -> Iterator[Simulator]:
-    with Simulator(now=clock.now, webhook_timeout=0.3) as running:
+    with Simulator(now=clock.now) as running:
         yield running
 
 

@@ -55,6 +55,8 @@ def test_a_check_run_is_created_and_updated_in_place(
     )
     check = up.checks(pr.head_sha)["crcr/gate"]
     assert ("row-1", "Passed", 2) == (check.external_id, check.title, len(check.writes))
+    again = write(made.json()["id"], status="in_progress").json()
+    assert ("in_progress", None, None) == (again["status"], again["conclusion"], again["completed_at"])
 
 
 def _long(name: str, size: int) -> dict[str, Any]:
@@ -194,6 +196,15 @@ def test_required_checks_are_matched_by_name_app_and_conclusion(
     for conclusion in ("success", "skipped", "neutral", "failure", "cancelled", "timed_out", "action_required"):
         write(number, conclusion=conclusion)
         assert (conclusion in {"success", "skipped", "neutral"}) == up.required_status(pr).mergeable, conclusion
+
+
+def test_the_newest_check_of_a_name_decides(up: Upstream, pr: PullRequest, write: Callable[..., Any]) -> None:
+    """A new check run of the name that is still pending takes an older success back."""
+    up.require("crcr/gate")
+    write(conclusion="success")
+    write(status="in_progress")
+
+    assert ({"crcr/gate": "pending"}, False) == (up.required_status(pr).contexts, up.required_status(pr).mergeable)
 
 
 def test_a_required_check_must_be_on_the_newest_head(up: Upstream, pr: PullRequest, write: Callable[..., Any]) -> None:

@@ -167,6 +167,8 @@ def test_a_renamed_repository_redirects_writes_by_307_to_its_id(be: Backend, cal
     squatter = caller.sim.create_backend("org/npu", installed=False)
     assert squatter.id != be.id
     assert 404 == caller.call(token, "POST", "/repos/org/npu/dispatches", json={"event_type": "push"}).status_code
+    squatter.delete()
+    assert 404 == caller.call(token, "POST", "/repos/org/npu/dispatches", json={"event_type": "push"}).status_code
 
 
 def test_a_deleted_repository_is_404(be: Backend, caller: Caller) -> None:
