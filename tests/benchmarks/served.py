@@ -1,0 +1,48 @@
+"""The relay as a process, and where asked with a profile of each of its threads: ``python -m tests.benchmarks.served``.
+
+The first argument is the port; a second one names the file that the profile goes to when the process is told to end.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+import threading
+from pathlib import Path
+
+from relay.app import build
+from relay.cli import configure_logs
+from relay.serving import run
+from relay.settings import load_settings
+
+
+def main(port: int, profile_to: Path | None) -> None:
+    """Serve until told to end."""
+    configure_logs()
+    if profile_to is None:
+        run(build(load_settings()), host="127.0.0.1", port=port, role="all")
+        return
+    profiles = [cProfile.Profile()]
+
+    def begin(*_event: object) -> None:
+        # Called at a thread's first event; the profile takes this function's place for the rest of its life.
+        mine = cProfile.Profile()
+        profiles.append(mine)
+        mine.enable()
+
+    threading.setprofile(begin)
+    profiles[0].enable()
+    try:
+        run(build(load_settings()), host="127.0.0.1", port=port, role="all")
+    finally:
+        profiles[0].disable()
+        threading.setprofile(None)
+        whole = pstats.Stats(profiles[0])
+        for profile in profiles[1:]:
+            whole.add(profile)
+        whole.dump_stats(profile_to)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
