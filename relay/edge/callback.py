@@ -7,8 +7,8 @@ costs one signature check, and no body is read for it. The answer waits for one 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -16,15 +16,13 @@ from typing import Any
 
 import structlog
 from fastapi import APIRouter, Request
-from limits import RateLimitItemPerMinute
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
 from starlette.responses import JSONResponse, Response
 
 from allowlist.model import Allowlist, Entry
 from relay.capability import CapabilityKeys
 from relay.clock import Now
 from relay.edge.body import parse_json, read_body
+from relay.edge.brake import Brake
 from relay.edge.oidc import OidcVerifier, VerifiedCaller
 from relay.edge.problems import FieldFault, ProblemError, store_down
 from relay.results.binding import Refusal
@@ -141,8 +139,7 @@ class _Edge:
         self._now = now
         self._wake = wake
         self._legacy_ignored = legacy_ignored
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
-        self._limit = RateLimitItemPerMinute(per_minute)
+        self._brake_by_repo = Brake(per_minute, now=now)
         self._counted = counted
 
     async def one(self, request: Request) -> Response:
@@ -196,14 +193,13 @@ class _Edge:
         return caller, entry
 
     def _brake(self, caller: VerifiedCaller) -> None:
-        key = str(caller.repo)
-        if not self._limiter.hit(self._limit, key):
-            reset = self._limiter.get_window_stats(self._limit, key).reset_time
+        wait = self._brake_by_repo.wait(str(caller.repo))
+        if wait is not None:
             raise ProblemError(
                 429,
                 "too_many_calls",
-                f"{key} may send {self._limit.amount} callbacks a minute. Nothing was consumed; send again.",
-                retry_after=max(1, int(reset - time.time()) + 1),
+                f"{caller.repo} may call {self._brake_by_repo.per_minute} times a minute. Nothing was consumed; send again.",
+                retry_after=max(1, math.ceil(wait.total_seconds())),
             )
 
     async def _take(self, caller: VerifiedCaller, entry: Entry, raw: object) -> dict[str, object]:
