@@ -198,7 +198,7 @@ class _Edge:
             raise ProblemError(
                 429,
                 "too_many_calls",
-                f"{caller.repo} may call {self._brake_by_repo.per_minute} times a minute. Nothing was consumed; send again.",
+                f"{caller.repo} may call {self._brake_by_repo.per_minute} times a minute. Nothing was consumed.",
                 retry_after=max(1, math.ceil(wait.total_seconds())),
             )
 
