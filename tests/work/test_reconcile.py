@@ -309,6 +309,20 @@ def test_a_lost_create_of_a_second_run_is_not_mistaken_for_the_first(record: Rec
     assert ("in_progress", None) == shown(record, GATE_NAME)
 
 
+def test_a_second_run_that_never_came_to_be_is_not_taken_for_the_first(record: Record) -> None:
+    """The look finds only the completed first run: that one stays as it is, and the second is created after all."""
+    change = record.change()
+    record.report(record.told(change), "failure")
+    record.settle()
+    record.told(change)
+    record.github.faults.append(("before create", lost(ambiguous=True)))
+    record.settle(passing=SOON)
+
+    record.settle(passing=timedelta(seconds=11))
+
+    assert ["failure", None] == [run.now.conclusion for run in record.github.named(GATE_NAME)]
+
+
 # --- Heads that move -------------------------------------------------------------------------------------------------
 
 
