@@ -16,19 +16,24 @@ from typing import Literal
 
 import structlog
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
 from relay.capability import CapabilityKeys
 from relay.clock import Now, system_now
 from relay.condition import Condition
+from relay.edge.api import answer_invalid, api_router
 from relay.edge.callback import callback_router
 from relay.edge.health import health_router
 from relay.edge.keys import KeyCache
 from relay.edge.oidc import OidcVerifier
+from relay.edge.pages import http_error_handler, pages_router
 from relay.edge.problems import ProblemError, answer_problem, answer_store_down
+from relay.edge.reader import InForce
 from relay.edge.webhook import webhook_router
 from relay.facts import Place
 from relay.github.client import GitHubClient
-from relay.github.http import AsyncClient, new_http_client
+from relay.github.http import AsyncClient, new_http_client, new_http_pool
 from relay.github.keys import AppKey, Apps, BadKey
 from relay.hud import Hud, HudClient
 from relay.metrics import Metrics
@@ -142,7 +147,7 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
     github = GitHubClient(
         apps=apps,
         upstream=settings.upstream,
-        http=new_http_client(user_agent=agent),
+        http=new_http_pool(user_agent=agent),
         api_url=settings.github_api_url,
         now=now,
         observe=metrics.github,
@@ -246,6 +251,8 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
     )
     application.add_exception_handler(ProblemError, answer_problem)
     application.add_exception_handler(StoreDownError, answer_store_down)
+    application.add_exception_handler(RequestValidationError, answer_invalid)
+    application.add_exception_handler(HTTPException, http_error_handler())
     settings = relay.settings
     condition = Condition(
         store=relay.store,
@@ -284,6 +291,15 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
                 counted=relay.metrics.callback,
             )
         )
+        place = Place(settings.public_url, settings.label_prefix, settings.outcomes)
+
+        def in_force() -> InForce:
+            return relay.keeper.state
+
+        application.include_router(
+            api_router(store=relay.store, in_force=in_force, terms=relay.terms, place=place, now=relay.now)
+        )
+        application.include_router(pages_router(store=relay.store, in_force=in_force, terms=relay.terms, place=place))
     return application
 
 
