@@ -23,6 +23,10 @@ _delivery = Delivery.__table__  # type: ignore[attr-defined]
 _backend = Backend.__table__  # type: ignore[attr-defined]
 
 
+#: How many of a thread's newest heads are asked for dispatches that still wait. All would be too many on a long one.
+_RECENT = 4
+
+
 def take_turns(conn: Connection, event: PullRequestEvent | PushEvent) -> None:
     """Let replicas decide one after another about one thread, and about one pushed commit.
 
@@ -141,8 +145,13 @@ def _before(payload: Any) -> str | None:
 
 
 def _dispatches(conn: Connection, heads: tuple[KnownHead, ...], head_sha: str) -> tuple[KnownDispatch, ...]:
-    """Those of the event's head, and unsent ones of heads that were open until now."""
+    """Those of the event's head, and unsent ones of heads that were open until now or shortly before.
+
+    The worker may have held a dispatch when its head was superseded, and put it back to try it again later.
+    """
+    newest = sorted(heads, key=lambda head: head.updated_at, reverse=True)[:_RECENT]
     by_id = {head.id: head for head in heads if head.head_sha == head_sha or head.state == HeadState.OPEN}
+    by_id |= {head.id: head for head in newest}
     if not by_id:
         return ()
     mine = next((head.id for head in heads if head.head_sha == head_sha), 0)

@@ -80,9 +80,16 @@ class Intake:
         """Subject and state of all effects of one kind."""
         return [row[1:] for row in self.rows(_effect, "kind", "subject", "state") if row[0] == kind]
 
-    def mark_effects(self, state: str, reason: str = "", kind: str = "dispatch", subject: str | None = None) -> None:
+    def mark_effects(
+        self,
+        state: str,
+        reason: str = "",
+        kind: str = "dispatch",
+        subject: str | None = None,
+        from_state: str = "ready",
+    ) -> None:
         """Let the worker have brought waiting effects to a state."""
-        statement = update(_effect).where(_effect.c.kind == kind, _effect.c.state == "ready")
+        statement = update(_effect).where(_effect.c.kind == kind, _effect.c.state == from_state)
         if subject is not None:
             statement = statement.where(_effect.c.subject == subject)
         self.store.write_now(lambda conn: conn.execute(statement.values(state=state, reason=reason)).rowcount)

@@ -19,7 +19,7 @@ from relay.store.intake import Recorded
 from relay.store.tables import Backend
 from relay.store.why import why
 from tests.conftest import Clock
-from tests.relay.planning import EVERY, NPU, PATHS, PICKY, S1, S2, XPU, at, labeled, pull_request, push
+from tests.relay.planning import EVERY, NPU, PATHS, PICKY, S1, S2, S3, XPU, at, labeled, pull_request, push
 from tests.store.taking_in import Intake
 
 CALM = replace(XPU, repo=RepoName("org", "calm"), level=Level.L1)
@@ -187,6 +187,20 @@ def test_what_the_worker_holds_is_not_taken_back(intake: Intake) -> None:
 
     states = {row[0]: row[1] for row in intake.dispatches("backend", "state") if row[1] != "planned"}
     assert {"org/calm": "superseded"} == states
+
+
+def test_what_the_worker_put_back_is_taken_back_next_time(intake: Intake) -> None:
+    """It was held when its head was superseded, met a failure, and waits for another try that nobody wants."""
+    intake.take(pull_request())
+    intake.mark_effects("running")
+    intake.take(pull_request("synchronize", S2, 1, before=S1), "D2")
+    intake.mark_effects("ready", from_state="running")
+
+    intake.take(pull_request("synchronize", S3, 2, before=S2), "D3")
+
+    changes = dict(intake.changes("id", "head_sha"))
+    rows = {(changes[row[0]], row[1]) for row in intake.dispatches("change_id", "state")}
+    assert {(S1, "superseded"), (S2, "superseded"), (S3, "planned")} == rows
 
 
 def test_an_older_event_is_history(intake: Intake) -> None:
