@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
 import structlog
 import typer
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from allowlist.model import RepoName, Severity
 from allowlist.parse import MAX_BYTES, check
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
 from relay.store import schema
 from relay.store.engine import Store, StoreDownError
+from relay.store.presence import missing_file
 
 # A usage error, as shells and typer count them.
 UNUSABLE = 2
@@ -30,7 +35,25 @@ db_app = typer.Typer(no_args_is_help=True, help="Look after the database.")
 app.add_typer(allowlist_app, name="allowlist")
 app.add_typer(db_app, name="db")
 
+# What somebody who starts a command can set right, so each is told in a line and never by a traceback.
+_CORRECTABLE = (SettingsError, StoreDownError, DBAPIError, ArgumentError, ModuleNotFoundError)
+
 DatabaseUrl = Annotated[str, typer.Option(envvar="CRCR_DATABASE_URL", help="SQLite or PostgreSQL.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"crcr {version('cross-repo-ci-relay')}")
+        raise typer.Exit
+
+
+@app.callback()
+def crcr(
+    shown: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """The group of all commands; ``--version`` has been dealt with when this runs."""
 
 
 def settings_help() -> str:
@@ -57,11 +80,14 @@ def serve(
     from relay.serving import run
 
     configure_logs()
-    try:
+    with _told_in_a_line():
         relay = build(load_settings())
-    except (SettingsError, StoreDownError) as error:
-        raise _unusable(str(error)) from None
-    run(relay, host=host, port=port, role=role)
+    try:
+        run(relay, host=host, port=port, role=role)
+    except OSError as error:
+        relay.close()
+        said = error.strerror or type(error).__name__
+        raise _unusable(f"cannot listen on {host} port {port}: {said}; choose others by --host and --port") from None
 
 
 @allowlist_app.command("check", help="Print every fault of a file as FILE:LINE: and exit with 1 if it has errors.")
@@ -89,20 +115,19 @@ def why(
     database_url: DatabaseUrl = "sqlite:///crcr.db",
 ) -> None:
     """Prints one line per event of the pull request, oldest first. Exits with 1 when nothing is known of it."""
-    from relay.store.intake import why as load_why
-    from relay.words import why_line
+    from relay.phrases import why_line
+    from relay.store.why import why as load_why
 
     try:
         repo = RepoName.parse(backend)
     except ValueError as error:
-        raise _unusable(str(error)) from None
-    store = Store(database_url)
-    try:
+        raise _unusable(f"BACKEND: {error}") from None
+    if (missing := missing_file(database_url)) is not None:
+        raise _unusable(f"CRCR_DATABASE_URL: {missing} does not exist; name the database that `crcr serve` uses")
+    with _opened(database_url) as store:
+        if store.read_now(schema.revision) is None:
+            raise _unusable("CRCR_DATABASE_URL: this database is empty; name the one that `crcr serve` uses")
         found = store.read_now(lambda conn: load_why(conn, number, repo))
-    except StoreDownError as error:
-        raise _unusable(f"CRCR_DATABASE_URL: {error}") from None
-    finally:
-        store.close()
     for one in found:
         typer.echo(why_line(one))
     if not found:
@@ -113,14 +138,30 @@ def why(
 @db_app.command(help="Bring the database to the newest schema.")
 def migrate(database_url: DatabaseUrl = "sqlite:///crcr.db") -> None:
     """Safe to run while replicas serve, and again."""
-    store = Store(database_url)
-    try:
+    with _opened(database_url) as store:
         schema.upgrade(store.write_engine)
         typer.echo(f"schema {store.read_now(schema.revision)}")
-    except StoreDownError as error:
-        raise _unusable(f"CRCR_DATABASE_URL: {error}") from None
-    finally:
-        store.close()
+
+
+@app.command(help="Look at settings, keys, app, permissions, allowlist and database, and say how to mend each fault.")
+def doctor() -> None:
+    """Changes nothing. Exits with 1 when something does not work, with 2 when the settings cannot be read."""
+    import asyncio
+
+    from relay.clock import system_now
+    from relay.doctor import State, examine
+
+    configure_logs(level=logging.ERROR)
+    with _told_in_a_line():
+        findings = asyncio.run(examine(load_settings(), system_now))
+    for one in findings:
+        typer.echo(f"{one.state:<6} {one.part}: {one.found}")
+        if one.fix:
+            typer.echo(f"       -> {one.fix}")
+    faults = sum(1 for one in findings if one.state is State.FAULT)
+    typer.echo(f"{faults} fault{'' if faults == 1 else 's'} in {len(findings)} parts")
+    if faults:
+        raise typer.Exit(1)
 
 
 @app.command(help="Run the main job on a simulated GitHub, and show it.")
@@ -151,6 +192,37 @@ def configure_logs(level: int = logging.INFO) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+@contextlib.contextmanager
+def _opened(database_url: str) -> Iterator[Store]:
+    """The database, for one command."""
+    with _told_in_a_line(), contextlib.closing(Store(database_url)) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def _told_in_a_line() -> Iterator[None]:
+    """End with 2 and a line for each fault, where what was given cannot be used."""
+    try:
+        yield
+    except _CORRECTABLE as error:
+        raise _unusable(_line_about(error)) from None
+
+
+def _line_about(error: Exception) -> str:
+    if isinstance(error, SettingsError):
+        return str(error)
+    if isinstance(error, ArgumentError):
+        return "CRCR_DATABASE_URL: this is no database URL; write sqlite:///FILE or postgresql://USER@HOST/NAME"
+    if isinstance(error, ModuleNotFoundError):
+        return f"CRCR_DATABASE_URL: no driver {error.name}; SQLite and PostgreSQL are what this version speaks"
+    cause = error if isinstance(error, DBAPIError) else error.__cause__
+    said = f"{error}" if isinstance(error, StoreDownError) else "the database cannot be opened"
+    if isinstance(cause, DBAPIError):
+        # The driver's first line says what is wrong (the file, the host); the rest of it repeats this, or is SQL.
+        said = f"{said.partition(': ')[0]}: {str(cause.orig).partition(chr(10))[0].strip()}"
+    return said if said.startswith("CRCR_DATABASE_URL") else f"CRCR_DATABASE_URL: {said}"
 
 
 def _unusable(message: str) -> typer.Exit:
