@@ -108,12 +108,12 @@ def safe_url(url: str) -> str | None:
         return None
     try:
         parts = urlsplit(url)
-        host, user = parts.hostname, parts.username
+        host = parts.hostname
         _ = parts.port
     except ValueError:
         return None
     # An "@" before the path is user info, whatever a parser makes of it.
-    if parts.scheme not in {"http", "https"} or not host or user is not None or "@" in parts.netloc:
+    if parts.scheme not in {"http", "https"} or not host or "@" in parts.netloc:
         return None
     return url
 
