@@ -133,6 +133,8 @@ class GitHubPerformer:
             return None  # Superseded, filtered or sent between the plan and now; the row says which.
         if effect.attempts > 1 and await self._arrived(sent):
             return lambda conn, now: dispatching.note_sent(conn, sent, None, now)
+        if sent.overtaken:
+            return lambda conn, now: dispatching.note_overtaken(conn, sent, now)
         body = self._body(sent)
         located = await self._github.dispatch(sent.address, sent.event_type, body)
         return lambda conn, now: dispatching.note_sent(conn, sent, located, now)

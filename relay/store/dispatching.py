@@ -51,7 +51,13 @@ class ToSend:
     merge_sha: str | None
     landed_sha: str | None
     labels: tuple[str, ...]
+    change_state: str
     reported: bool
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether nobody waits for this test any more: its head was replaced or closed while it waited to be sent."""
+        return self.purpose == "test" and self.change_state != "open" and not self.terms.every_commit
 
 
 _LOAD = (
@@ -66,6 +72,7 @@ _LOAD = (
         _change.c.merge_sha,
         _change.c.landed_sha,
         _change.c.labels,
+        _change.c.state.label("change_state"),
         _delivery.c.payload,
         _backend.c.repository_id,
         _backend.c.installation_id,
@@ -108,6 +115,7 @@ def load_to_send(conn: Connection, ids: Sequence[int]) -> dict[int, ToSend]:
             merge_sha=row.merge_sha,
             landed_sha=row.landed_sha,
             labels=tuple(json.loads(row.labels)),
+            change_state=row.change_state,
             reported=row.reported,
         )
         for row in rows
@@ -148,6 +156,22 @@ def note_sent(conn: Connection, sent: ToSend, located: Located | None, now: date
             or_(_backend.c.last_sent_at.is_(None), _backend.c.last_sent_at < now - timedelta(seconds=10)),
         )
         .values(last_sent_at=now)
+    )
+
+
+def note_overtaken(conn: Connection, sent: ToSend, now: datetime) -> None:
+    """The worker held this dispatch while its head was replaced or closed, and found so before it was sent."""
+    conn.execute(
+        update(_dispatch)
+        .where(_dispatch.c.id == sent.id, _dispatch.c.state == "planned")
+        .values(
+            state="superseded",
+            reason_code="newer_head" if sent.change_state == "superseded" else "change_closed",
+            reason="",
+            outcome=Outcome.NOT_REQUIRED.value,
+            outcome_at=now,
+            next_deadline=None,
+        )
     )
 
 
