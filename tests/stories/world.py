@@ -17,7 +17,7 @@ from typing import Any, Self
 from relay.app import Relay, build
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
-from relay.simulator import App, Backend, Listener, Simulator, Upstream, signature, wait_until
+from relay.simulator import App, Backend, Listener, Run, Simulator, Upstream, signature, wait_until
 
 UPSTREAM = "pytorch/pytorch"
 HUD_KEY = "the key of the hud"
@@ -40,7 +40,7 @@ class TravelClock:
 
 @dataclass(frozen=True)
 class Posted:
-    """What the relay answered to a webhook that a story sent by hand, and after how many seconds."""
+    """What the relay answered to what a story sent by hand, and after how many seconds."""
 
     status: int
     headers: Mapping[str, str]
@@ -167,9 +167,17 @@ class World:
             "X-Hub-Signature-256": signature(self.app.webhook_secret, content),
             **(headers or {}),
         }
+        return self._send("/github/webhook", content, whole)
+
+    def call_back(self, token: str, body: Any, path: str = "/github/callback") -> Posted:
+        """Send a callback by hand with this token; ``body`` is sent as JSON, whatever it is."""
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        return self._send(path, json.dumps(body).encode(), headers)
+
+    def _send(self, path: str, content: bytes, headers: Mapping[str, str]) -> Posted:
         began = time.perf_counter()
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
-            connection.request("POST", "/github/webhook", content, whole)
+            connection.request("POST", path, content, headers)
             answer = connection.getresponse()
             text = answer.read().decode()
         return Posted(answer.status, dict(answer.getheaders()), text, time.perf_counter() - began)
@@ -195,6 +203,17 @@ class World:
         """What the relay's API says, as JSON."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
             return json.loads(answer.read())
+
+    def change(self, run: Run) -> Any:
+        """What the API says of the change that this run was dispatched for."""
+        number = run.client_payload["relay"]["dashboard_url"].rpartition("/")[2]
+        return self.get(f"/api/v1/changes/{number}")
+
+    def combinations(self, run: Run) -> list[tuple[str | None, str | None, str]]:
+        """The run's backend on that change: each combination's versions of backend and suite, and its outcome."""
+        (mine,) = [one for one in self.change(run)["backends"] if one["backend"] == run.repository.full_name.lower()]
+        found = [(one["backend_version"], one["suite_version"], one["outcome"]) for one in mine["combinations"]]
+        return sorted(found, key=str)
 
     def settled(self, condition: Callable[[], bool], what: str, timeout: float = 15.0) -> None:
         """Wait for something that the outside can see."""
