@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.simulator import JobPlan, LoggedRequest, Listener, Mode, Reports
+from relay.simulator import JobPlan, Listener, LoggedRequest, Mode, Reports
 from tests.stories.world import World
 
 GREEN = Listener(jobs=(JobPlan(name="test"),), mode=Mode.DIRECT)
