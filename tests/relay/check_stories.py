@@ -134,3 +134,16 @@ def check(*dispatches: DispatchFacts) -> CheckFacts:
     """The check of the first one's backend."""
     backend = dispatches[0].backend
     return CheckFacts(ROW, backend_check_name(backend), HEAD, backend, (CHANGE,), dispatches)
+
+
+#: A leg with two failing tests.
+FAILED = leg(
+    "test (3.13)",
+    "failure",
+    environment=(("python", "3.13"), ("sdk", "8.1")),
+    counts=(1180, 2, 41),
+    tests=[
+        ("test_matmul_fp16", "tests.ops.TestMatmul", "AssertionError: 0.31 != 0.30 within 1e-3\nmore lines"),
+        ("test_conv2d[channels_last]", "tests.ops.TestConv", "RuntimeError: device fault at 0x7f"),
+    ],
+)

@@ -1,0 +1,118 @@
+"""A GitHub that remembers the checks written to it, and each state they were in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from allowlist.model import RepoName
+from relay.github.errors import GitHubError
+from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
+
+UPSTREAM = RepoName.parse("up/stream")
+S1 = "1" * 40
+
+
+@dataclass
+class Run:
+    """A check run at GitHub, and every state it was in."""
+
+    id: int
+    states: list[CheckRunWrite] = field(default_factory=list)
+
+    @property
+    def now(self) -> CheckRunWrite:
+        """What it shows."""
+        return self.states[-1]
+
+
+class RememberedGitHub:
+    """The checks part of the port. Refuses what GitHub refuses: a text too long, a check run that is not there."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.faults: list[tuple[str, GitHubError]] = []
+        self.calls: list[str] = []
+
+    def showing(self, name: str, head_sha: str = S1) -> CheckRunWrite:
+        """Of one name the newest run shows."""
+        return [run.now for run in self.runs if run.now.name == name and run.now.head_sha == head_sha][-1]
+
+    def named(self, name: str) -> list[Run]:
+        """All runs of this name, oldest first."""
+        return [run for run in self.runs if run.now.name == name]
+
+    @property
+    def writes(self) -> int:
+        """How many writes GitHub took."""
+        return sum(len(run.states) for run in self.runs)
+
+    def _fault(self, when: str) -> None:
+        if self.faults and self.faults[0][0] == when:
+            raise self.faults.pop(0)[1]
+
+    async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
+        """Take a new run; a fault ``after create`` takes it and does not say so."""
+        self.calls.append(f"create {check.name}")
+        self._fault("before create")
+        self._check(on, check)
+        self.runs.append(Run(1000 + len(self.runs), [check]))
+        self._fault("after create")
+        return self.runs[-1].id
+
+    async def update_check_run(self, on: Address, check_run_id: int, check: CheckRunWrite) -> None:
+        """Replace what a run shows."""
+        self.calls.append(f"update {check.name}")
+        self._fault("before update")
+        self._check(on, check)
+        (run,) = [run for run in self.runs if run.id == check_run_id]
+        run.states.append(check)
+        self._fault("after update")
+
+    async def find_check_run(self, on: Address, head_sha: str, name: str, external_id: str) -> int | None:
+        """The newest run of this name, commit and external id."""
+        self.calls.append(f"find {name}")
+        self._fault("before find")
+        assert UPSTREAM == on.repo
+        wanted = (head_sha, name, external_id)
+        found = [run.id for run in self.runs if (run.now.head_sha, run.now.name, run.now.external_id) == wanted]
+        return found[-1] if found else None
+
+    @staticmethod
+    def _check(on: Address, check: CheckRunWrite) -> None:
+        assert UPSTREAM == on.repo
+        assert len(check.summary) <= 65_535
+        assert len(check.text) <= 65_535
+        assert check.title
+
+    async def locate(self, at: Address) -> Located:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not locate {at}")
+
+    async def dispatch(self, to: Address, event_type: str, client_payload: bytes) -> Located:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not dispatch {event_type} to {to}: {len(client_payload)} bytes")
+
+    async def find_run(self, of: Address, delivery_id: str, since: datetime) -> bool | None:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not look for runs of {of}: {delivery_id} {since}")
+
+    async def changed_paths(self, of: Address, number: int) -> ChangedPaths:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not read the paths of {of} {number}")
+
+    async def compare_paths(self, of: Address, base: str, head: str) -> ChangedPaths:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not compare {of} {base} {head}")
+
+    async def read_file(self, of: Address, path: str, ref: str | None, etag: str | None) -> FileVersion | None:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not read {of} {path} {ref} {etag}")
+
+    async def contains_commit(self, of: Address, sha: str, branches: Sequence[str] = ()) -> bool:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not look for {sha} in {of} {branches}")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
