@@ -23,7 +23,8 @@ from relay.store.checks import CheckTerms, heal, note_unchanged, touch_backends,
 from relay.store.engine import Store
 from relay.store.tables import Change, Check, Dispatch, Effect
 from relay.words import GATE_NAME
-from tests.work.record import NPU, S1, TERMS, UPSTREAM, Record
+from tests.work.record import NPU, TERMS, Record
+from tests.work.remembered_github import S1, UPSTREAM
 
 SOON = timedelta(seconds=4)
 

@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 from relay.github.errors import Forbidden, Limited, RetryLater
 from relay.store.checks import note_unchanged
 from relay.words import GATE_NAME
-from tests.work.record import S1, TERMS, Record
+from tests.work.record import TERMS, Record
+from tests.work.remembered_github import S1
 
 NPU_CHECK = "crcr/org/npu"
 SOON = timedelta(seconds=4)

@@ -13,7 +13,8 @@ from relay.github.errors import RetryLater
 from relay.store.checks import touch_backends
 from relay.store.engine import Store
 from relay.words import GATE_NAME
-from tests.work.record import NPU, S1, S2, TERMS, Record, allowlist
+from tests.work.record import NPU, S2, TERMS, Record, allowlist
+from tests.work.remembered_github import S1
 
 NPU_CHECK = "crcr/org/npu"
 SOON = timedelta(seconds=4)
