@@ -8,20 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
 
-from allowlist.model import RepoName
 from relay.github import answers, calls
-from relay.github.calls import Permissions
-from relay.github.errors import Forbidden, GitHubError, Invalid, NotInstalled
-from relay.github.http import AsyncClient, HttpPool
-from relay.github.keys import AppKey, Apps
+from relay.github.asking import Asking, read
+from relay.github.errors import Forbidden, Invalid
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
-from relay.github.tokens import Token, Tokens, refused, unreadable
-from relay.github.wire import IN_FLIGHT, Answer, Call, Clock, Observe, Wire
+from relay.github.tokens import unreadable
+from relay.github.wire import Answer
 
 _SHA = re.compile(r"[0-9a-f]{40}")
 # GitHub keeps 1,000 check runs of one name, https://docs.github.com/rest/guides/using-the-rest-api-to-interact-with-checks
@@ -30,36 +26,9 @@ _MOST_CHECK_PAGES = 10
 _MOST_RUN_PAGES = 10
 _NO_COMMIT = "0" * 40
 
-T = TypeVar("T")
 
-
-def ignore(method: str, route: str, status: int | None, seconds: float, installation_id: int | None) -> None:
-    """An observer that does not look."""
-
-
-class GitHubClient:
+class GitHubClient(Asking):
     """Implements ``relay.github.port.GitHub``. Takes over ``http`` and closes it."""
-
-    def __init__(
-        self,
-        *,
-        apps: Apps,
-        upstream: RepoName,
-        http: AsyncClient | HttpPool,
-        api_url: str,
-        now: Clock,
-        observe: Observe = ignore,
-        in_flight: int = IN_FLIGHT,
-    ) -> None:
-        self._apps = apps
-        self._upstream = upstream
-        self._now = now
-        self._wire = Wire(http=http, api_url=api_url, observe=observe, in_flight=in_flight)
-        self.tokens = Tokens(wire=self._wire, now=now)
-
-    def app_of(self, repo: RepoName) -> AppKey:
-        """The app that speaks for us in this repository."""
-        return self._apps.upstream if repo == self._upstream else self._apps.downstream
 
     async def locate(self, at: Address) -> Located:
         app = self.app_of(at.repo)
@@ -86,7 +55,7 @@ class GitHubClient:
             except (Forbidden, Invalid):
                 # Reading Actions is optional for the app on backends, and Actions may be off.
                 return None
-            listed = _read(answer, answers.runs, "workflow runs")
+            listed = read(answer, answers.runs, "workflow runs")
             if any(delivery_id in run.title for run in listed):
                 return True
             if len(listed) < calls.PER_PAGE or listed[-1].created_at < since:
@@ -96,7 +65,7 @@ class GitHubClient:
     async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
         answer, _ = await self._ask(on, calls.CHECKS, partial(calls.create_check_run, check=check), repeatable=False)
         # The check run exists by now, whatever the answer says; so an unreadable one is ambiguous.
-        return _read(
+        return read(
             answer,
             lambda body: answers.an_id(answers.a_dict(body, "the answer").get("id"), "id"),
             "the new check run",
@@ -122,7 +91,7 @@ class GitHubClient:
                 partial(calls.check_runs_of, head_sha=head_sha, name=name, app_id=app_id, page=page),
                 missing="the commit",
             )
-            listed = _read(answer, answers.check_runs, "check runs")
+            listed = read(answer, answers.check_runs, "check runs")
             found += [run.check_run_id for run in listed if run.name == name and run.external_id == external_id]
             if len(listed) < calls.PER_PAGE:
                 break
@@ -138,8 +107,8 @@ class GitHubClient:
                 partial(calls.pull_files, number=number, page=page),
                 missing="the pull request",
             )
-            listed = _read(answer, lambda body: answers.a_list(body, "the answer"), "changed files")
-            paths |= dict.fromkeys(_read(answer, answers.file_names, "changed files"))
+            listed = read(answer, lambda body: answers.a_list(body, "the answer"), "changed files")
+            paths |= dict.fromkeys(read(answer, answers.file_names, "changed files"))
             files += len(listed)
             if len(listed) < calls.PER_PAGE:
                 break
@@ -152,7 +121,7 @@ class GitHubClient:
         answer, _ = await self._ask(
             of, calls.CONTENTS, partial(calls.compare, base=base, head=head), missing="one of the commits"
         )
-        return _read(answer, answers.compared, "the comparison")
+        return read(answer, answers.compared, "the comparison")
 
     async def read_file(self, of: Address, path: str, ref: str | None, etag: str | None) -> FileVersion | None:
         answer, _ = await self._ask(
@@ -184,86 +153,20 @@ class GitHubClient:
                 if error.reason != "not_found":
                     raise
                 continue
-            if _read(answer, answers.is_contained, "the comparison"):
+            if read(answer, answers.is_contained, "the comparison"):
                 return True
         return False
-
-    async def aclose(self) -> None:
-        await self.tokens.aclose()
-        await self._wire.aclose()
 
     async def _default_branch(self, of: Address) -> str:
         token = await self.tokens.get(self.app_of(of.repo), of, calls.CONTENTS)
         if token.located.default_branch is not None:
             return token.located.default_branch
         answer, _ = await self._ask(of, calls.CONTENTS, lambda found: calls.repository(found.full_name))
-        return _read(
+        return read(
             answer,
             lambda body: answers.a_text(answers.a_dict(body, "the answer").get("default_branch"), "default_branch"),
             "the repository",
         )
-
-    async def _ask(
-        self,
-        at: Address,
-        permissions: Permissions,
-        make: Callable[[Located], Call],
-        *,
-        repeatable: bool = True,
-        good: tuple[int, ...] = (),
-        missing: str | None = None,
-    ) -> tuple[Answer, Located]:
-        """Send the call that ``make`` builds for where the repository lives now; raise for what is not 2xx or good.
-
-        A refused token is replaced once, also for a write: 401 comes before any effect. Where the token's mint has
-        just shown that the app is installed, 404 means that something in the repository is ``missing``.
-        """
-        app = self.app_of(at.repo)
-        token = await self.tokens.get(app, at, permissions)
-        answer = await self._send(make, token, repeatable)
-        if answer.status == 401:
-            self.tokens.drop(app, at, permissions, token)
-            token = await self.tokens.get(app, at, permissions)
-            answer = await self._send(make, token, repeatable)
-        if answer.status < 300 or answer.status in good:
-            return answer, token.located
-        if answer.status == 401:
-            self.tokens.drop(app, at, permissions, token)
-        error = refused(answer, self._now, "GET" if repeatable else "POST", token.located.installation_id)
-        if isinstance(error, NotInstalled):
-            if missing is None:
-                self.tokens.forget(app, at, token)
-                if at.repository_id is not None:
-                    # The name may have been taken by another owner since the mint; a new mint tells that apart.
-                    await self.tokens.get(app, at, permissions)
-            else:
-                error = _missing(missing, at, error)
-        raise error
-
-    async def _send(self, make: Callable[[Located], Call], token: Token, repeatable: bool) -> Answer:
-        located = token.located
-        send = self._wire.send_repeatable if repeatable else self._wire.send
-        try:
-            return await send(
-                make(located),
-                token.authority,
-                installation_id=located.installation_id,
-                repository_id=located.repository_id,
-            )
-        except GitHubError as error:
-            error.installation_id = located.installation_id
-            raise
-
-
-def _read(answer: Answer, as_value: Callable[[Any], T], what: str, *, ambiguous: bool = False) -> T:
-    try:
-        return as_value(answer.json())
-    except ValueError as error:
-        raise unreadable(error, what, ambiguous=ambiguous) from None
-
-
-def _missing(what: str, at: Address, error: NotInstalled) -> Invalid:
-    return Invalid(f"GitHub finds {what} nowhere in {at.repo} (404).", reason="not_found", status=error.status)
 
 
 def _file_bytes(answer: Answer, what: str) -> bytes:
