@@ -242,15 +242,17 @@ async def _app(
     except GitHubError as error:
         return [_refused(part, error)]
     findings = []
-    missing = lacking(facts.permissions, needs)
+    # Reading metadata comes with any other permission, so an app need not ask for it.
+    # https://docs.github.com/en/apps/creating-github-apps/registering-a-github-app/choosing-permissions-for-a-github-app
+    missing = lacking({"metadata": "read", **facts.permissions}, needs)
     if missing:
         found = f"{facts.slug} does not ask for {_listed(missing)}"
-        findings.append(fault(f"{part}: permissions", found, "Add them on the app's page under Permissions & events."))
+        findings.append(fault(f"{part} permissions", found, "Add them on the app's page under Permissions & events."))
     unheard = [event for event in events if event not in facts.events]
     if unheard:
         found = f"{facts.slug} does not hear of {', '.join(unheard)}"
         fix = "Subscribe to these events on the app's page under Permissions & events."
-        findings.append(fault(f"{part}: events", found, fix))
+        findings.append(fault(f"{part} events", found, fix))
     return findings or [well(part, f"{facts.slug} asks for what it needs")]
 
 
