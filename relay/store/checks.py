@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, and_, exists, func, or_, select, update
+from sqlalchemy import Boolean, Connection, and_, bindparam, exists, func, or_, select, update
 
 from allowlist.model import Level, RepoName
 from levels.powers import POWERS, Show
@@ -161,36 +161,44 @@ class Applied:
     details_url: str
 
 
+_APPLIED = ("github_id", "status", "conclusion", "title", "summary", "text", "details_url")
+_APPLY = (
+    update(_check)
+    .where(_check.c.id == bindparam("b_id"))
+    .values(
+        applied=bindparam("b_applied"),
+        creating=False,
+        written_at=bindparam("b_now", type_=_check.c.written_at.type),
+        writes=_check.c.writes + 1,
+        last_error=None,
+        **{name: bindparam(f"b_{name}", type_=_check.c[name].type) for name in _APPLIED},
+    )
+)
+_CREATING = (
+    update(_check).where(_check.c.id == bindparam("b_id")).values(creating=bindparam("b_creating", type_=Boolean()))
+)
+_ANSWER = (
+    update(_check)
+    .where(_check.c.id == bindparam("b_id"), _check.c.wanted.is_not_distinct_from(bindparam("b_mark")))
+    .values(wanted=bindparam("b_digest"))
+    .returning(_check.c.id)
+)
+
+
 def note_creating(conn: Connection, check_id: int, *, creating: bool) -> None:
     """A create is about to be sent, or it is certain that none had an effect.
 
     While this stands the next try looks for the check run before it creates one.
     """
-    conn.execute(update(_check).where(_check.c.id == check_id).values(creating=creating))
+    conn.execute(_CREATING, {"b_id": check_id, "b_creating": creating})
 
 
 def note_applied(
     conn: Connection, check_id: int, mark: str | None, applied: Applied, terms: CheckTerms, now: datetime
 ) -> None:
     """GitHub took this state. If the check was touched since ``mark`` was read, another look is owed."""
-    conn.execute(
-        update(_check)
-        .where(_check.c.id == check_id)
-        .values(
-            applied=applied.digest,
-            github_id=applied.github_id,
-            creating=False,
-            status=applied.status,
-            conclusion=applied.conclusion,
-            title=applied.title,
-            summary=applied.summary,
-            text=applied.text,
-            details_url=applied.details_url,
-            written_at=now,
-            writes=_check.c.writes + 1,
-            last_error=None,
-        )
-    )
+    words = {f"b_{name}": getattr(applied, name) for name in _APPLIED}
+    conn.execute(_APPLY, {"b_id": check_id, "b_applied": applied.digest, "b_now": now, **words})
     _answer(conn, check_id, mark, applied.digest, terms, now)
 
 
@@ -209,12 +217,7 @@ def _answer(
     conn: Connection, check_id: int, mark: str | None, digest: str | None, terms: CheckTerms, now: datetime
 ) -> None:
     """The look that read ``mark`` is over. A touch that came in between has changed the mark and is answered anew."""
-    answered = conn.execute(
-        update(_check)
-        .where(_check.c.id == check_id, _check.c.wanted.is_not_distinct_from(mark))
-        .values(wanted=digest)
-        .returning(_check.c.id)
-    ).first()
+    answered = conn.execute(_ANSWER, {"b_id": check_id, "b_mark": mark, "b_digest": digest}).first()
     if answered is not None:
         return
     row = conn.execute(
@@ -227,33 +230,46 @@ def _answer(
 # --- Which checks are due --------------------------------------------------------------------------------------------
 
 
+# Built once: a touch comes with most callbacks, and to build these costs more than to run them.
+_DISPATCHES_SHOWN = (
+    select(
+        _change.c.id,
+        _change.c.labels,
+        _dispatch.c.id.label("dispatch_id"),
+        _dispatch.c.backend,
+        _dispatch.c.level,
+        _dispatch.c.device,
+        _dispatch.c.state,
+    )
+    .select_from(
+        _change.outerjoin(
+            _dispatch,
+            and_(
+                _dispatch.c.change_id == _change.c.id,
+                _dispatch.c.purpose == "test",
+                _dispatch.c.level.in_(_SHOWN_LEVELS),
+            ),
+        )
+    )
+    .where(_change.c.head_sha == bindparam("head_sha"), _change.c.state == "open", _change.c.kind.in_(CHECKED_KINDS))
+)
+
+_MARK_ALL = (
+    update(_check)
+    .where(_check.c.head_sha == bindparam("b_head_sha"))
+    .values(wanted=TOUCHED + func.coalesce(_check.c.wanted, ""))
+    .returning(_check.c.id, _check.c.name, _check.c.written_at)
+)
+_MARK_BACKEND = _MARK_ALL.where(_check.c.backend == bindparam("b_backend"))
+_MARK_BACKEND_AND_GATE = _MARK_ALL.where(or_(_check.c.backend == bindparam("b_backend"), _check.c.backend.is_(None)))
+
+
 def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict[str, str | None], set[str]]:
     """The names of all checks due on this commit, each with its backend (None: the gate).
 
     Beside them, the backends that a check here may speak of.
     """
-    rows = conn.execute(
-        select(
-            _change.c.id,
-            _change.c.labels,
-            _dispatch.c.id.label("dispatch_id"),
-            _dispatch.c.backend,
-            _dispatch.c.level,
-            _dispatch.c.device,
-            _dispatch.c.state,
-        )
-        .select_from(
-            _change.outerjoin(
-                _dispatch,
-                and_(
-                    _dispatch.c.change_id == _change.c.id,
-                    _dispatch.c.purpose == "test",
-                    _dispatch.c.level.in_(_SHOWN_LEVELS),
-                ),
-            )
-        )
-        .where(_change.c.head_sha == head_sha, _change.c.state == "open", _change.c.kind.in_(CHECKED_KINDS))
-    ).all()
+    rows = conn.execute(_DISPATCHES_SHOWN, {"head_sha": head_sha}).all()
     names: dict[str, str | None] = {GATE_NAME: None} if rows else {}
     shown: dict[int, RepoName] = {}
     for row in rows:
@@ -281,15 +297,11 @@ def _job_names(conn: Connection, shown: dict[int, RepoName]) -> dict[str, str | 
 
 def _mark(conn: Connection, head_sha: str, backend: str | None, *, gate_too: bool) -> list[_Due]:
     """Mark the checks of this commit as touched, and return them."""
-    statement = update(_check).where(_check.c.head_sha == head_sha)
-    if backend is not None:
-        mine = _check.c.backend == backend
-        statement = statement.where(or_(mine, _check.c.backend.is_(None)) if gate_too else mine)
-    rows = conn.execute(
-        statement.values(wanted=TOUCHED + func.coalesce(_check.c.wanted, "")).returning(
-            _check.c.id, _check.c.name, _check.c.written_at
-        )
-    )
+    if backend is None:
+        rows = conn.execute(_MARK_ALL, {"b_head_sha": head_sha})
+    else:
+        statement = _MARK_BACKEND_AND_GATE if gate_too else _MARK_BACKEND
+        rows = conn.execute(statement, {"b_head_sha": head_sha, "b_backend": backend})
     return [_Due(row.id, row.name, row.written_at) for row in rows]
 
 

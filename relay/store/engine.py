@@ -90,10 +90,9 @@ def make_engine(url: str, *, read_only: bool = False) -> Engine:
             cursor.execute("PRAGMA query_only=ON")
         cursor.close()
 
-    @event.listens_for(engine, "begin")
-    def _begin(conn: Connection) -> None:
-        conn.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-
+    begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+    # Not by the engine's "begin" event: with one listener, each statement would look for listeners of all others.
+    engine.dialect.do_begin = lambda connection: connection.execute(begin)  # type: ignore[assignment, method-assign]
     return engine
 
 
