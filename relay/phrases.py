@@ -28,17 +28,17 @@ class Answer:
 #: What each state of the gate means to somebody who would like to merge.
 ANSWERS: Mapping[GateEffect, Answer] = MappingProxyType(
     {
-        GateEffect.PASSES: Answer("The gate passes", "No backend holds this merge back.", "good"),
+        GateEffect.PASSES: Answer("Yes, the gate passes", "No backend holds this merge back.", "good"),
         GateEffect.PENDING: Answer(
             "Not yet", "The gate waits for results; it ends by itself, at the latest at its deadline.", "wait"
         ),
         GateEffect.BLOCKS: Answer(
-            "The gate blocks",
+            "No, the gate blocks",
             "At least one backend that can hold a merge back says no. A later result of it replaces this.",
             "bad",
         ),
         GateEffect.STEPS_DOWN: Answer(
-            "No verdict, and not held back",
+            "Not held back, but no verdict",
             "At least one backend gave no usable result, so nothing says that the change works there.",
             "warn",
         ),
@@ -104,13 +104,22 @@ def gate_title(rendered: Rendered | None, kept: str) -> str:
     return rendered.title if rendered is not None else kept
 
 
+def became(state: str, reason_code: str, reason: str) -> str:
+    """What has become of telling a backend, with the reason where the state alone does not say it."""
+    if state == "superseded":
+        return (
+            state_phrase(state) if reason_code == "newer_head" else f"not called: {reason_phrase(reason_code, reason)}"
+        )
+    if state in {"filtered", "dead", "paused"} and (reason or reason_code != state):
+        return f"{state_phrase(state)}: {reason_phrase(reason_code, reason)}"
+    return state_phrase(state)
+
+
 def what_happened(one: DispatchFacts) -> str:
     """One backend's state on a change as a line: its check's title, or why it was not told."""
-    if one.state in {"filtered", "superseded", "pending_paths", "paused", "dead"}:
-        reason = reason_phrase(one.reason_code, one.reason)
-        said = state_phrase(one.state)
-        return capital(f"{said}: {reason}" if reason and reason not in {"wanted", "pending paths"} else said)
-    return backend_title(one)
+    if one.state in {"planned", "sent", "self_reported"}:
+        return backend_title(one)
+    return capital(became(one.state, one.reason_code, one.reason))
 
 
 def meaning(one: DispatchFacts) -> str:
@@ -150,13 +159,11 @@ def why_line(one: Why) -> str:
     line = f"{one.received_at:%Y-%m-%d %H:%M:%S} UTC  {event} at {one.head_sha[:12]}: "
     if one.state is None:
         return line + _decision(one.effect, one.reason, one.detail)
-    line += state_phrase(one.state)
+    line += became(one.state, one.state_reason or "", one.state_detail or "")
     if one.state == "sent" and one.sent_at is not None:
         line += f" at {one.sent_at:%H:%M:%S} UTC"
         if one.reason not in {"wanted", "pending_paths"}:
             line += f" ({reason_phrase(one.reason, one.detail)})"
-    elif one.state_detail or one.state in {"dead", "filtered", "superseded", "paused"}:
-        line += f": {reason_phrase(one.state_reason or '', one.state_detail or '')}"
     if one.state == "sent" and one.purpose == "notify":
         return f"{line}; no result is expected"
     if one.state in {"sent", "self_reported"} and one.outcome is not None:

@@ -17,7 +17,7 @@ from allowlist.model import Level
 from levels.outcomes import Outcome
 from levels.powers import POWERS, Show
 from relay import phrases
-from relay.words import PHRASES, outcome_phrase, reason_phrase, several, span, state_phrase
+from relay.words import PHRASES, clock, outcome_phrase, reason_phrase, several, span, state_phrase
 
 _HERE = Path(__file__).parent
 _TYPES = MappingProxyType({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"})
@@ -61,6 +61,7 @@ def load_theme() -> Theme:
     )
     environment.filters.update(
         when=_when,
+        clock=_clock,
         span=span,
         short=_short,
         several=several,
@@ -68,6 +69,7 @@ def load_theme() -> Theme:
         tone=phrases.tone_of,
         state=state_phrase,
         happened=phrases.what_happened,
+        became=phrases.became,
         meaning=phrases.meaning,
         decision=phrases.decision_phrase,
         elsewhere=phrases.elsewhere_sentence,
@@ -110,10 +112,16 @@ def _when(at: datetime | None) -> Markup:
     """A time in UTC that programs can read too; a dash where there is none."""
     if at is None:
         return Markup("—")
-    utc = at.astimezone(UTC)
-    return Markup('<time datetime="{}">{}</time>').format(
-        utc.strftime("%Y-%m-%dT%H:%M:%SZ"), utc.strftime("%Y-%m-%d %H:%M UTC")
-    )
+    return _time(at, f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC")
+
+
+def _clock(at: datetime, beside: datetime) -> Markup:
+    """A time of day, with its date where that differs from the day of ``beside``."""
+    return _time(at, clock(at.astimezone(UTC), beside.astimezone(UTC)))
+
+
+def _time(at: datetime, shown: str) -> Markup:
+    return Markup('<time datetime="{}">{}</time>').format(f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", shown)
 
 
 def _short(sha: str | None) -> str:

@@ -19,6 +19,7 @@ from allowlist.model import RepoName
 from relay.clock import Now
 from relay.edge import api_answers as answers
 from relay.edge import api_models as models
+from relay.edge import api_service_models as service
 from relay.edge.fresh import conditional
 from relay.edge.problems import MEDIA_TYPE, FieldFault, ProblemError
 from relay.edge.reader import InForce, Reader
@@ -109,7 +110,9 @@ def _add_changes(router: APIRouter, reader: Reader) -> None:
             raise _missing("no_such_change", f"There is no change {change_id}. /api/v1/changes lists those there are.")
         return await _answer(request, lambda: answers.change_detail(page, reader.place))
 
-    @router.get("/why", response_model=models.WhyList, responses=_OR_404, summary="Why a backend was, or was not, told")
+    @router.get(
+        "/why", response_model=service.WhyList, responses=_OR_404, summary="Why a backend was, or was not, told"
+    )
     async def why(request: Request, pull: Number, backend: Annotated[str, RepoQuery]) -> Response:
         """Every decision about this backend for this pull request, oldest first, and what came of it."""
         repo = _repo(backend, "query.backend")
@@ -121,11 +124,11 @@ def _add_changes(router: APIRouter, reader: Reader) -> None:
                 "the allowlist. /api/v1/allowlist says who is.",
             )
         decisions = [answers.why_model(one) for one in found]
-        return await _answer(request, lambda: models.WhyList(pull=pull, backend=str(repo), decisions=decisions))
+        return await _answer(request, lambda: service.WhyList(pull=pull, backend=str(repo), decisions=decisions))
 
 
 def _add_backends(router: APIRouter, reader: Reader) -> None:
-    @router.get("/backends", response_model=models.BackendList, responses=_RESPONSES, summary="Who is told")
+    @router.get("/backends", response_model=service.BackendList, responses=_RESPONSES, summary="Who is told")
     async def backends(
         request: Request,
         after: Annotated[str | None, Query(pattern=_REPO, description="`next` of the page before")] = None,
@@ -134,11 +137,11 @@ def _add_backends(router: APIRouter, reader: Reader) -> None:
         """Backends by name: those on the allowlist, and those known from before."""
         page = await reader.backends(None if after is None else _repo(after, "query.after"), limit)
         items = [answers.backend(line) for line in page.items]
-        return await _answer(request, lambda: models.BackendList(items=items, next=page.next))
+        return await _answer(request, lambda: service.BackendList(items=items, next=page.next))
 
     @router.get(
         "/backends/{owner}/{repo}",
-        response_model=models.BackendDetail,
+        response_model=service.BackendDetail,
         responses=_OR_404,
         summary="One backend and what it was told of",
     )
@@ -154,10 +157,10 @@ def _add_backends(router: APIRouter, reader: Reader) -> None:
         page = await reader.backend(name, before, limit)
         if page is None:
             raise _missing("no_such_backend", f"{name} is not on the allowlist, and was not before.")
-        dispatches = [models.RecentDispatchModel.model_validate(one) for one in page.dispatches.items]
+        dispatches = [service.RecentDispatchModel.model_validate(one) for one in page.dispatches.items]
         return await _answer(
             request,
-            lambda: models.BackendDetail(
+            lambda: service.BackendDetail(
                 backend=answers.backend(page.backend), dispatches=dispatches, next=page.dispatches.next
             ),
         )
@@ -165,7 +168,7 @@ def _add_backends(router: APIRouter, reader: Reader) -> None:
 
 def _add_deliveries(router: APIRouter, reader: Reader) -> None:
     @router.get(
-        "/deliveries", response_model=models.DeliveryList, responses=_RESPONSES, summary="Webhooks that came in"
+        "/deliveries", response_model=service.DeliveryList, responses=_RESPONSES, summary="Webhooks that came in"
     )
     async def deliveries(
         request: Request,
@@ -174,11 +177,11 @@ def _add_deliveries(router: APIRouter, reader: Reader) -> None:
     ) -> Response:
         """Webhooks, newest first. Their payloads are not served."""
         page = await reader.deliveries(before, limit)
-        return await _answer(request, lambda: models.DeliveryList.model_validate(page))
+        return await _answer(request, lambda: service.DeliveryList.model_validate(page))
 
     @router.get(
         "/deliveries/{delivery_id}",
-        response_model=models.DeliveryDetail,
+        response_model=service.DeliveryDetail,
         responses=_OR_404,
         summary="One webhook: what was planned and tried",
     )
@@ -187,20 +190,20 @@ def _add_deliveries(router: APIRouter, reader: Reader) -> None:
         page = await reader.delivery(delivery_id)
         if page is None:
             raise _missing("no_such_delivery", "No delivery with this id was accepted. Ignored ones are not kept.")
-        return await _answer(request, lambda: models.DeliveryDetail.model_validate(page))
+        return await _answer(request, lambda: service.DeliveryDetail.model_validate(page))
 
     @router.get(
-        "/dead-letters", response_model=models.DeadLetterList, responses=_RESPONSES, summary="What was given up"
+        "/dead-letters", response_model=service.DeadLetterList, responses=_RESPONSES, summary="What was given up"
     )
     async def dead_letters(request: Request, before: BeforeId = None, limit: Limit = USUAL) -> Response:
         """Effects that were given up, with the reason, newest first."""
         page = await reader.dead_letters(before, limit)
-        return await _answer(request, lambda: models.DeadLetterList.model_validate(page))
+        return await _answer(request, lambda: service.DeadLetterList.model_validate(page))
 
 
 def _add_allowlist(router: APIRouter, reader: Reader, now: Now) -> None:
     @router.get(
-        "/allowlist", response_model=models.AllowlistModel, responses={304: _RESPONSES[304]}, summary="Who is listed"
+        "/allowlist", response_model=service.AllowlistModel, responses={304: _RESPONSES[304]}, summary="Who is listed"
     )
     async def allowlist(request: Request) -> Response:
         """The entries in force with their defaults, every fault of the file, and how old our reading is."""

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from allowlist.model import Entry
 from relay.edge import api_models as models
+from relay.edge import api_service_models as service
 from relay.edge.reader import InForce
 from relay.facts import Place
 from relay.markup import plain
@@ -128,9 +129,9 @@ def _leg(leg: LegLine) -> models.LegModel:
     )
 
 
-def backend(line: BackendLine) -> models.BackendModel:
+def backend(line: BackendLine) -> service.BackendModel:
     """A backend with its entry."""
-    return models.BackendModel(
+    return service.BackendModel(
         repo=str(line.repo),
         entry=None if line.entry is None else entry(line.entry),
         private=line.private,
@@ -148,9 +149,9 @@ def backend(line: BackendLine) -> models.BackendModel:
     )
 
 
-def entry(one: Entry) -> models.EntryModel:
+def entry(one: Entry) -> service.EntryModel:
     """An entry with its defaults filled in; sets in the order of the alphabet, so that the answer can be compared."""
-    return models.EntryModel(
+    return service.EntryModel(
         repo=str(one.repo),
         level=str(one.level),
         line=one.line,
@@ -174,18 +175,18 @@ def entry(one: Entry) -> models.EntryModel:
     )
 
 
-def why_model(one: Why) -> models.WhyModel:
+def why_model(one: Why) -> service.WhyModel:
     """A decision with its sentence."""
-    return models.WhyModel(
+    return service.WhyModel(
         sentence=why_line(one),
-        **{name: getattr(one, name) for name in models.WhyModel.model_fields if name != "sentence"},
+        **{name: getattr(one, name) for name in service.WhyModel.model_fields if name != "sentence"},
     )
 
 
-def in_force(state: InForce, now: datetime) -> models.AllowlistModel:
+def in_force(state: InForce, now: datetime) -> service.AllowlistModel:
     """The allowlist in force, its faults and its age."""
     age = None if state.checked_at is None else max(0.0, (now - state.checked_at).total_seconds())
-    return models.AllowlistModel(
+    return service.AllowlistModel(
         loaded=state.loaded,
         digest=state.allowlist.digest,
         checked_at=state.checked_at,
@@ -193,7 +194,7 @@ def in_force(state: InForce, now: datetime) -> models.AllowlistModel:
         trouble=plain(state.trouble, _MOST_TROUBLE),
         entries=[entry(one) for one in state.allowlist.entries],
         faults=[
-            models.FaultModel(
+            service.FaultModel(
                 line=fault.line,
                 rule=fault.rule,
                 message=fault.message,

@@ -236,7 +236,8 @@ def _worst_first(one: BackendOnChange) -> tuple[int, int, str]:
 
 
 def _bad(outcome: Outcome) -> bool:
-    return GATE_TABLE[outcome] in {GateEffect.BLOCKS, GateEffect.STEPS_DOWN}
+    """Whether something ran and did not pass, so that somebody asks whether it is this change."""
+    return GATE_TABLE[outcome] is GateEffect.BLOCKS
 
 
 def is_private(row: Any) -> bool:
@@ -296,7 +297,7 @@ def _elsewhere(conn: Connection, backends: Sequence[str], thread: str) -> dict[s
     """For each of these backends how its last settled tests of other changes ended."""
     if not backends:
         return {}
-    unsettled = [str(outcome) for outcome in UNSETTLED] + ["filtered", "not_required"]
+    unsettled = [str(outcome) for outcome in UNSETTLED] + [Outcome.FILTERED.value, Outcome.NOT_REQUIRED.value]
     recent = [
         select(
             select(_dispatch.c.backend, _dispatch.c.outcome)
@@ -321,4 +322,5 @@ def _elsewhere(conn: Connection, backends: Sequence[str], thread: str) -> dict[s
             func.sum(case((every.c.outcome == Outcome.SUCCESS.value, 1), else_=0)).label("passed"),
         ).group_by(every.c.backend)
     )
-    return {row.backend: Elsewhere(row.settled, int(row.passed)) for row in rows}
+    found = {row.backend: Elsewhere(row.settled, int(row.passed)) for row in rows}
+    return {backend: found.get(backend, Elsewhere(0, 0)) for backend in backends}
