@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import TextIO
 
@@ -25,29 +24,30 @@ _WIDEST = 100
 _INTERRUPTED = 130
 
 
-def run_demo(*, once: bool, output: TextIO | None = None) -> int:
-    """Play it and return the exit code: 0 when every expectation held, else 1.
+def run_demo(*, once: bool, output: TextIO | None = None, patience: float = _PATIENCE_SECONDS) -> int:
+    """Play it and return the exit code: 0 when every expectation held within ``patience`` seconds, else 1.
 
-    Without ``once`` it goes on serving until SIGINT or SIGTERM, which then is no failure.
+    Without ``once`` it goes on serving until SIGINT or SIGTERM, which then is no failure. For the main thread only.
     """
     console = _console(output or sys.stdout)
-    if threading.current_thread() is threading.main_thread():
-        # Whoever ends it, the database's folder is removed and every process of a runner ended.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Whoever ends it, the database's folder is removed and every process of a runner ended.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="crcr-demo-") as folder, stage(Path(folder), system_now) as playing:
-            return _play(playing, console, once=once)
+            return _play(playing, console, once=once, patience=patience)
     except KeyboardInterrupt:
         console.print("Interrupted.")
         return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _play(playing: Stage, console: Console, *, once: bool) -> int:
+def _play(playing: Stage, console: Console, *, once: bool, patience: float) -> int:
     introduce(console)
     with watching(playing, console) as until:
         for _ in playing.open_pull_requests():
             until(lambda: True, 0.0)
-        until(lambda: _all_is_over(playing) and _all_held(playing), _PATIENCE_SECONDS)
+        until(lambda: _all_is_over(playing) and _all_held(playing), patience)
     show_pull_requests(playing, console)
     show_results(kept(playing), console)
     # Looked at anew: what held for a moment only has not held.
