@@ -19,15 +19,16 @@ from relay.clock import Now
 from relay.effects import Kind
 from relay.github.errors import GitHubError, IdentityChanged, Limited, RetryLater
 from relay.github.port import Address, ChangedPaths, GitHub
-from relay.hud import Hud, HudRefusedError, HudRetryError
+from relay.hud import ForwardFacts, Hud, HudRefusedError, HudRetryError
 from relay.payload import ChangeFacts, RelayBlock, TooLargeError, client_payload, with_labels
 from relay.store import dispatching
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import ToSend
 from relay.store.engine import Store
+from relay.store.forwarding import load_forwards
 from relay.store.intake import PathsAnswer, apply_paths
 from relay.store.outbox import Claimed
-from relay.store.reports import confirm, load_forward, nightly_subject
+from relay.store.reports import confirm, nightly_subject
 from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict
 from relay.work.reconcile import Reconciler
 
@@ -75,27 +76,30 @@ class GitHubPerformer:
         self._now = now
 
     async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
-        """One job for each effect; the dispatches among them are loaded in one statement."""
+        """One job for each effect; what dispatches and forwards need is loaded together."""
         ids = [effect.subject_id for effect in effects if effect.kind is Kind.DISPATCH]
+        reports = [effect.subject_id for effect in effects if effect.kind is Kind.FORWARD_HUD]
         loaded: dict[int, ToSend] = {}
+        forwards: dict[int, ForwardFacts] = {}
         if ids:
             loaded = await self._store.read(lambda conn: dispatching.load_to_send(conn, ids))
+        if reports and self._hud is not None:
+            forwards = await self._store.read(lambda conn: load_forwards(conn, reports))
         jobs: dict[Kind, Callable[[Claimed], Awaitable[Note | None]]] = {
             Kind.DECIDE_PATHS: self._decide_paths,
             Kind.RECONCILE_CHECK: self._reconcile,
-            Kind.FORWARD_HUD: self._forward,
             Kind.PIN_BACKEND: self._pin,
             Kind.CONFIRM_COMMIT: self._confirm,
         }
-        return [
-            (
-                effect,
-                partial(self._dispatch, effect, loaded.get(effect.subject_id))
-                if effect.kind is Kind.DISPATCH
-                else partial(jobs[effect.kind], effect),
-            )
-            for effect in effects
-        ]
+
+        def job(effect: Claimed) -> Job:
+            if effect.kind is Kind.DISPATCH:
+                return partial(self._dispatch, effect, loaded.get(effect.subject_id))
+            if effect.kind is Kind.FORWARD_HUD:
+                return partial(self._forward, forwards.get(effect.subject_id))
+            return partial(jobs[effect.kind], effect)
+
+        return [(effect, job(effect)) for effect in effects]
 
     def judge(self, error: Exception) -> Verdict | None:
         """What a failure means for the effect that met it."""
@@ -195,11 +199,9 @@ class GitHubPerformer:
         await self._reconciler.reconcile(effect.subject_id)
         return None
 
-    async def _forward(self, effect: Claimed) -> Note | None:
-        if self._hud is None:
-            return None  # Switched off since the report came; the row is still ours.
-        facts = await self._store.read(lambda conn: load_forward(conn, effect.subject_id))
-        if facts is not None:
+    async def _forward(self, facts: ForwardFacts | None) -> Note | None:
+        # Nothing to do where the HUD was switched off since the report came, or the report is gone.
+        if self._hud is not None and facts is not None:
             await self._hud.forward(facts)
         return None
 

@@ -35,7 +35,8 @@ CHECKED_KINDS = ("pull_request", "merge_group")
 #: paths are not decided yet would only make a check that may have to be taken back.
 SHOWN_STATES = ("planned", "sent", "dead", "paused")
 
-_SHOWN_LEVELS = tuple(int(level) for level in Level if POWERS[level].check is not Show.NEVER)
+#: Levels whose dispatches a check may show.
+SHOWN_LEVELS = tuple(int(level) for level in Level if POWERS[level].check is not Show.NEVER)
 
 #: Put before ``wanted`` by each touch: what should show is unknown until the reconciler has looked. Two touches differ
 #: from one, so that a look which began before the second cannot pass for an answer to it.
@@ -247,7 +248,7 @@ _DISPATCHES_SHOWN = (
             and_(
                 _dispatch.c.change_id == _change.c.id,
                 _dispatch.c.purpose == "test",
-                _dispatch.c.level.in_(_SHOWN_LEVELS),
+                _dispatch.c.level.in_(SHOWN_LEVELS),
             ),
         )
     )

@@ -12,29 +12,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from allowlist.model import Entry, Level
-from levels.legs import Status
 from relay.edge.oidc import VerifiedCaller
 from relay.effects import forward_hud, pin_backend
-from relay.hud import ForwardFacts
 from relay.results.binding import Bound, KnownDispatch, PinnedIds, Refusal, bind
 from relay.results.failures import FailedTest
 from relay.results.report import IncomingReport
-from relay.store.checks import CheckTerms, touch_head
+from relay.store.checks import SHOWN_LEVELS, CheckTerms, touch_head
 from relay.store.legs import Told, refold
 from relay.store.nights import DISPATCH_BY_DELIVERY, DISPATCH_BY_ID, confirm, night, nightly_subject
 from relay.store.outbox import enqueue, on_conflict_do_nothing
-from relay.store.tables import Backend, Dispatch, Job, Report, TestResult
+from relay.store.tables import Backend, Dispatch, Report, TestResult
 from relay.terms import Terms
 
-__all__ = ["Accepted", "Callback", "KeepTerms", "accept", "confirm", "load_forward", "nightly_subject"]
+__all__ = ["Accepted", "Callback", "KeepTerms", "accept", "confirm", "nightly_subject"]
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
-_job = Job.__table__  # type: ignore[attr-defined]
 _report = Report.__table__  # type: ignore[attr-defined]
 _test_result = TestResult.__table__  # type: ignore[attr-defined]
 
@@ -183,7 +180,8 @@ def _keep(
     changed = refold(conn, told, bound.run_id, bound.run_attempt, report.job_name, now)
     # Once the outcome stands, what other legs say still belongs into the check's text.
     shows = changed.outcome or (changed.legs and (changed.settled or terms.checks.per_job))
-    touches = bound.decides and shows and found.purpose == "test"
+    # A dispatch of a level that neither shows nor blocks is part of no check, whatever becomes of it.
+    touches = bound.decides and shows and found.purpose == "test" and found.level in SHOWN_LEVELS
     if touches:
         touch_head(conn, found.head_sha, terms.checks, now, backend=caller.repo)
     if terms.hud:
@@ -286,40 +284,3 @@ def _note_seen(conn: Connection, caller: VerifiedCaller, seen: Row[Any] | None, 
             .where(_backend.c.repo == str(caller.repo))
             .values(last_seen_at=now, private=seen.private or caller.private)
         )
-
-
-def load_forward(conn: Connection, report_id: int) -> ForwardFacts | None:
-    """What the HUD is told of one report; None where the report is gone."""
-    row = conn.execute(
-        select(_report, _dispatch.c.level)
-        .join(_dispatch, _dispatch.c.id == _report.c.dispatch_id)
-        .where(_report.c.id == report_id)
-    ).first()
-    if row is None:
-        return None
-    job = conn.execute(
-        select(_job.c.queue_seconds, _job.c.execution_seconds)
-        .where(
-            _job.c.dispatch_id == row.dispatch_id,
-            _job.c.run_id == row.run_id,
-            _job.c.run_attempt == row.run_attempt,
-            _job.c.job_name == row.job_name,
-        )
-        # The leg this report made, else the one it became part of.
-        .order_by(
-            _job.c.report_id != report_id,
-            func.coalesce(_job.c.check_run_id, "") != (row.check_run_id or ""),
-            _job.c.combination != row.combination,
-            _job.c.id,
-        )
-        .limit(1)
-    ).first()
-    ended = row.status == Status.COMPLETED
-    return ForwardFacts(
-        report_id=report_id,
-        repo=row.backend,
-        level=str(Level(row.level)),
-        queue_seconds=None if job is None else job.queue_seconds,
-        execution_seconds=job.execution_seconds if job is not None and ended else None,
-        body=row.body,
-    )

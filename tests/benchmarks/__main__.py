@@ -23,6 +23,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "last200": lambda bench: measures.last_out(bench, 200, "under 450 ms"),
     "callbacks": measures.callbacks,
     "callbacks4": measures.callbacks_with_checks,
+    "callbacks2": measures.callbacks_without_checks,
     "checks": measures.check_writes,
     "kill": measures.killed,
     "outage": measures.outage,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 from relay.app import build
@@ -23,14 +25,17 @@ def main(port: int, profile_to: Path | None) -> None:
     if profile_to is None:
         run(build(load_settings()), host="127.0.0.1", port=port, role="all")
         return
-    profiles = [cProfile.Profile()]
+    # Time of the CPU, since what a thread waits for would fill the list.
+    profiles = [cProfile.Profile(time.thread_time)]
 
     def begin(*_event: object) -> None:
         # Called at a thread's first event; the profile takes this function's place for the rest of its life.
-        mine = cProfile.Profile()
+        mine = cProfile.Profile(time.thread_time)
         profiles.append(mine)
         mine.enable()
 
+    # uvicorn hands the signal on once it has drained, and by default that ends the process at once.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.setprofile(begin)
     profiles[0].enable()
     try:

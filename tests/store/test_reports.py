@@ -19,7 +19,8 @@ from relay.settings import GITHUB_ISSUER
 from relay.store import tables
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
-from relay.store.reports import Accepted, Callback, KeepTerms, accept, load_forward
+from relay.store.forwarding import load_forwards
+from relay.store.reports import Accepted, Callback, KeepTerms, accept
 from tests.conftest import Clock
 from tests.edge.callers import D1, UPSTREAM, Bench, id_of
 
@@ -234,7 +235,8 @@ def test_the_hud_is_told_of_each_report_with_the_times_of_its_leg(bench: Bench) 
     bench.relist("org/l2", level=Level.L4)
     start, end = bench.rows(tables.Report)
 
-    facts = [bench.store.read_now(lambda conn, row=row: load_forward(conn, row.id)) for row in (start, end)]
+    found = bench.store.read_now(lambda conn: load_forwards(conn, [start.id, end.id, 99]))
+    facts = [found.pop(row.id) for row in (start, end)]
 
     assert [("org/l2", "L2", 90.0, None), ("org/l2", "L2", 90.0, 30.0)] == [
         (fact.repo, fact.level, fact.queue_seconds, fact.execution_seconds) for fact in facts if fact is not None
@@ -242,4 +244,4 @@ def test_the_hud_is_told_of_each_report_with_the_times_of_its_leg(bench: Bench) 
     assert [Status.IN_PROGRESS, Status.COMPLETED] == [
         json.loads(fact.body)["workflow"]["status"] for fact in facts if fact is not None
     ]
-    assert bench.store.read_now(lambda conn: load_forward(conn, 99)) is None
+    assert {} == found
