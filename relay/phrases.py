@@ -28,7 +28,7 @@ class Answer:
 #: What each state of the gate means to somebody who would like to merge.
 ANSWERS: Mapping[GateEffect, Answer] = MappingProxyType(
     {
-        GateEffect.PASSES: Answer("Yes, the gate passes", "No backend holds this merge back.", "good"),
+        GateEffect.PASSES: Answer("Yes, the gate passes", "Nothing that the relay watches stands in the way.", "good"),
         GateEffect.PENDING: Answer(
             "Not yet", "The gate waits for results; it ends by itself, at the latest at its deadline.", "wait"
         ),

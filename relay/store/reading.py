@@ -50,12 +50,17 @@ def bounded(limit: int) -> int:
 
 def name_of(text: str | None, most: int = MOST_NAME) -> str:
     """Foreign text as one line; empty for none."""
-    return plain(text or "", most)
+    if not text:
+        return ""
+    if len(text) <= most and text.isascii() and text.isprintable():
+        # Most text is like this, and a page may hold thousands of names: nothing in it needs a closer look.
+        return " ".join(text.split())
+    return plain(text, most)
 
 
 def version_of(text: str | None) -> str | None:
     """A version as one line, None where none was stated."""
-    return plain(text, MOST_NAME) if text else None
+    return name_of(text) if text else None
 
 
 def url_of(text: str | None) -> str | None:
@@ -65,7 +70,7 @@ def url_of(text: str | None) -> str | None:
 
 def labels_of(text: str) -> tuple[str, ...]:
     """The labels on a change's row."""
-    return tuple(plain(label, MOST_NAME) for label in json.loads(text))
+    return tuple(name_of(label) for label in json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
