@@ -5,6 +5,7 @@ Nothing here waits for a limit or repeats a write: an error says what is owed, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,6 +17,9 @@ from relay.github.keys import AppKey, Apps
 from relay.github.port import Address, Located
 from relay.github.tokens import Token, Tokens, refused, unreadable
 from relay.github.wire import IN_FLIGHT, Answer, Call, Clock, Observe, Wire
+
+#: What we take as a commit's name: a branch's name would lead elsewhere tomorrow.
+SHA = re.compile(r"[0-9a-f]{40}")
 
 T = TypeVar("T")
 

@@ -10,7 +10,15 @@ from urllib.parse import quote, urlencode
 
 from allowlist.model import RepoName
 from relay.github.errors import Invalid
-from relay.github.port import MAX_CHECK_TEXT, MAX_CLIENT_PAYLOAD, MAX_EVENT_TYPE, Address, CheckRunWrite, Located
+from relay.github.port import (
+    MAX_CHECK_TEXT,
+    MAX_CLIENT_PAYLOAD,
+    MAX_COMMENT,
+    MAX_EVENT_TYPE,
+    Address,
+    CheckRunWrite,
+    Located,
+)
 from relay.github.wire import ACCEPT_JSON, LARGE_ANSWER, Call
 
 #: Permissions as sorted pairs, so that they can be part of a key.
@@ -21,7 +29,10 @@ METADATA: Permissions = (("metadata", "read"),)
 DISPATCH: Permissions = (("contents", "write"),)
 CHECKS: Permissions = (("checks", "write"),)
 RUNS: Permissions = (("actions", "read"),)
-PULL_FILES: Permissions = (("pull_requests", "read"),)
+RERUNS: Permissions = (("actions", "write"),)
+PULLS: Permissions = (("pull_requests", "read"),)
+# A comment on a pull request takes this or issues write.
+COMMENTS: Permissions = (("pull_requests", "write"),)
 CONTENTS: Permissions = (("contents", "read"),)
 
 PER_PAGE = 100
@@ -105,14 +116,124 @@ def check_runs_of(on: Located, head_sha: str, name: str, app_id: str, page: int)
     )
 
 
-def dispatched_runs(of: Located, page: int) -> Call:
-    """One page of the runs that repository dispatches have started, newest first."""
-    query = {"event": "repository_dispatch", "per_page": PER_PAGE, "page": page}
+def app() -> Call:
+    """The app itself, by its own token."""
+    return Call("GET", "/app", "/app")
+
+
+def runs_of(of: Located, event: str, page: int) -> Call:
+    """One page of the runs that this event has started, newest first."""
+    query = {"event": event, "per_page": PER_PAGE, "page": page}
     return Call(
         "GET",
         "/repos/{owner}/{repo}/actions/runs",
         f"/repos/{of.full_name}/actions/runs?{urlencode(query)}",
         largest_answer=LARGE_ANSWER,
+    )
+
+
+def run_attempt(of: Located, run_id: str, attempt: int, etag: str | None) -> Call:
+    """One attempt of a run."""
+    return Call(
+        "GET",
+        "/repos/{owner}/{repo}/actions/runs/{run_id}/attempts/{attempt_number}",
+        f"{_run(of, run_id)}/attempts/{int(attempt)}",
+        headers=ACCEPT_JSON + _unless(etag),
+    )
+
+
+def attempt_jobs(of: Located, run_id: str, attempt: int, page: int) -> Call:
+    """One page of the jobs of an attempt."""
+    return Call(
+        "GET",
+        "/repos/{owner}/{repo}/actions/runs/{run_id}/attempts/{attempt_number}/jobs",
+        f"{_run(of, run_id)}/attempts/{int(attempt)}/jobs?per_page={PER_PAGE}&page={page}",
+        largest_answer=LARGE_ANSWER,
+    )
+
+
+def rerun(of: Located, run_id: str) -> Call:
+    """Run all jobs of a run again."""
+    return Call("POST", "/repos/{owner}/{repo}/actions/runs/{run_id}/rerun", f"{_run(of, run_id)}/rerun")
+
+
+def rerun_failed_jobs(of: Located, run_id: str) -> Call:
+    """Run a run's failed jobs again."""
+    return Call(
+        "POST",
+        "/repos/{owner}/{repo}/actions/runs/{run_id}/rerun-failed-jobs",
+        f"{_run(of, run_id)}/rerun-failed-jobs",
+    )
+
+
+def cancel_run(of: Located, run_id: str) -> Call:
+    """Cancel a run."""
+    return Call("POST", "/repos/{owner}/{repo}/actions/runs/{run_id}/cancel", f"{_run(of, run_id)}/cancel")
+
+
+def role_of(at: Located, login: str) -> Call:
+    """What a person may do in the repository."""
+    return Call(
+        "GET",
+        "/repos/{owner}/{repo}/collaborators/{username}/permission",
+        f"/repos/{at.full_name}/collaborators/{quote(login, safe='')}/permission",
+    )
+
+
+def create_comment(on: Located, number: int, body: str) -> Call:
+    """A new comment; to GitHub every pull request is an issue too."""
+    return _write(
+        "POST",
+        "/repos/{owner}/{repo}/issues/{issue_number}/comments",
+        f"/repos/{on.full_name}/issues/{int(number)}/comments",
+        {"body": _comment(body)},
+    )
+
+
+def update_comment(on: Located, comment_id: int, body: str) -> Call:
+    """The same comment with another text."""
+    return _write(
+        "PATCH",
+        "/repos/{owner}/{repo}/issues/comments/{comment_id}",
+        f"/repos/{on.full_name}/issues/comments/{int(comment_id)}",
+        {"body": _comment(body)},
+    )
+
+
+def comments_of(on: Located, number: int, since: datetime | None, page: int) -> Call:
+    """One page of a pull request's comments, oldest first: GitHub knows no other order here."""
+    query: dict[str, Any] = {"per_page": PER_PAGE, "page": page}
+    if since is not None:
+        query["since"] = _instant(since)
+    return Call(
+        "GET",
+        "/repos/{owner}/{repo}/issues/{issue_number}/comments",
+        f"/repos/{on.full_name}/issues/{int(number)}/comments?{urlencode(query)}",
+        largest_answer=LARGE_ANSWER,
+    )
+
+
+def pull(of: Located, number: int) -> Call:
+    """A pull request."""
+    return Call("GET", "/repos/{owner}/{repo}/pulls/{pull_number}", f"/repos/{of.full_name}/pulls/{int(number)}")
+
+
+def pulls_of_commit(of: Located, sha: str, page: int) -> Call:
+    """One page of the pull requests that a commit is part of."""
+    return Call(
+        "GET",
+        "/repos/{owner}/{repo}/commits/{commit_sha}/pulls",
+        f"/repos/{of.full_name}/commits/{quote(sha, safe='')}/pulls?per_page={PER_PAGE}&page={page}",
+        largest_answer=LARGE_ANSWER,
+    )
+
+
+def git_commit(of: Located, sha: str) -> Call:
+    """A commit as git has it, without its files."""
+    return Call(
+        "GET",
+        "/repos/{owner}/{repo}/git/commits/{commit_sha}",
+        f"/repos/{of.full_name}/git/commits/{quote(sha, safe='')}",
     )
 
 
@@ -142,14 +263,19 @@ def read_file(of: Located, path: str, ref: str | None, etag: str | None) -> Call
     if not path or any(part in ("", ".", "..") for part in path.split("/")):
         raise Invalid(f"a file's path has no empty, . or .. part, got {path[:200]!r}.", reason="path")
     query = f"?{urlencode({'ref': ref})}" if ref else ""
-    conditional = ((b"if-none-match", _header_text(etag)),) if etag else ()
     return Call(
         "GET",
         "/repos/{owner}/{repo}/contents/{path}",
         f"/repos/{of.full_name}/contents/{quote(path, safe='')}{query}",
-        headers=_RAW + conditional,
+        headers=_RAW + _unless(etag),
         largest_answer=_LARGEST_FILE,
     )
+
+
+def _run(of: Located, run_id: str) -> str:
+    if not (run_id.isascii() and run_id.isdigit() and len(run_id) <= 19):
+        raise Invalid(f"a run's id has digits only, at most 19 of them, got {run_id[:60]!r}.", reason="run_id")
+    return f"/repos/{of.full_name}/actions/runs/{run_id}"
 
 
 def _write(method: str, route: str, target: str, body: Mapping[str, Any]) -> Call:
@@ -181,16 +307,25 @@ def _check(check: CheckRunWrite) -> dict[str, Any]:
     return body
 
 
-def _cut(text: str) -> str:
-    """The text within GitHub's limit: a check that says less is better than one that never appears."""
-    return text if len(text) <= MAX_CHECK_TEXT else text[: MAX_CHECK_TEXT - 1] + "…"
+def _comment(body: str) -> str:
+    if not body.strip():
+        raise Invalid("a comment's body has at least one visible character.", reason="body")
+    return _cut(body, MAX_COMMENT)
+
+
+def _cut(text: str, most: int = MAX_CHECK_TEXT) -> str:
+    """The text within GitHub's limit: words that say less are better than words that never appear."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _instant(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _header_text(etag: str) -> bytes:
+def _unless(etag: str | None) -> tuple[tuple[bytes, bytes], ...]:
+    """Answer only if it is no longer what this ETag stands for."""
+    if not etag:
+        return ()
     if not etag.isascii() or not etag.isprintable():
         raise Invalid("an ETag is printable ASCII text.", reason="etag")
-    return etag.encode()
+    return ((b"if-none-match", etag.encode()),)

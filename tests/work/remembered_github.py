@@ -8,6 +8,7 @@ from datetime import datetime
 
 from allowlist.model import RepoName
 from relay.github.errors import GitHubError
+from relay.github.observed import FoundRun, JobObserved, PullObserved, Rerunning, Role, RunObserved
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
 
 UPSTREAM = RepoName.parse("up/stream")
@@ -113,6 +114,58 @@ class RememberedGitHub:
     async def contains_commit(self, of: Address, sha: str, branches: Sequence[str] = ()) -> bool:
         """Not asked for by checks."""
         raise AssertionError(f"checks do not look for {sha} in {of} {branches}")
+
+    async def tree_of(self, at: Address, sha: str) -> str:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not ask for the tree of {sha} in {at}")
+
+    async def role_of(self, at: Address, login: str) -> Role:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not ask for roles in {at}: {login}")
+
+    async def create_comment(self, on: Address, number: int, body: str) -> int:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not comment on {on} {number}: {body}")
+
+    async def update_comment(self, on: Address, comment_id: int, body: str) -> None:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not change comments of {on} {comment_id}: {body}")
+
+    async def find_comment(self, on: Address, number: int, marker: str, since: datetime | None = None) -> int | None:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not look for comments of {on} {number}: {marker} {since}")
+
+    async def pull(self, at: Address, number: int) -> PullObserved:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not look at {at} {number}")
+
+    async def pulls_of_commit(self, at: Address, sha: str) -> tuple[int, ...]:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not ask whose head {sha} is in {at}")
+
+    async def find_runs(self, at: Address, since: datetime, event: str = "") -> tuple[FoundRun, ...]:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not look for runs of {at}: {event} {since}")
+
+    async def observe_run(self, at: Address, run_id: str, attempt: int, etag: str | None) -> RunObserved | None:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not observe runs of {at}: {run_id} {attempt} {etag}")
+
+    async def observe_jobs(self, at: Address, run_id: str, attempt: int) -> tuple[JobObserved, ...]:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not observe jobs of {at}: {run_id} {attempt}")
+
+    async def rerun_run(self, at: Address, run_id: str) -> Rerunning:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not rerun {run_id} of {at}")
+
+    async def rerun_failed_jobs(self, at: Address, run_id: str) -> Rerunning:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not rerun {run_id} of {at}")
+
+    async def cancel_run(self, at: Address, run_id: str) -> bool:
+        """Not asked for by checks."""
+        raise AssertionError(f"checks do not cancel {run_id} of {at}")
 
     async def aclose(self) -> None:
         """Nothing to close."""
