@@ -139,7 +139,7 @@ def _pushed_commit(world: World, repo: Repository, commit: Commit) -> Json:
     person = {"name": commit.author, "email": f"{commit.author}@users.noreply.localhost", "username": commit.author}
     return {
         "id": commit.sha,
-        "tree_id": commit.sha,
+        "tree_id": commit.tree_id,
         "distinct": True,
         "message": commit.message,
         "timestamp": payloads.stamp(commit.at),
@@ -346,7 +346,7 @@ def queue(world: World, repo: Repository, pull: Pull, sender: Account) -> tuple[
         "base_ref": base,
         "head_commit": {
             "id": commit.sha,
-            "tree_id": commit.sha,
+            "tree_id": commit.tree_id,
             "message": message,
             "timestamp": payloads.stamp(commit.at),
             "author": {"name": pull.author.login, "email": "noreply@localhost"},

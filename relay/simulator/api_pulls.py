@@ -5,6 +5,7 @@ https://docs.github.com/en/rest/pulls and https://docs.github.com/en/rest/issues
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from relay.simulator import acts, payloads
@@ -94,9 +95,16 @@ def _body_text(call: Call) -> str:
 
 
 def _comments(world: World, call: Call) -> Answer:
-    pull = _number(call)
+    """Oldest first, there is no other order. https://docs.github.com/en/rest/issues/comments#list-issue-comments"""
+    pull, since = _number(call), call.query.get("since", "")
+    try:
+        least = payloads.stamp(datetime.fromisoformat(since)) or "" if since else ""
+    except ValueError as error:
+        raise Refused(422, f"Invalid since: {since!r}") from error
     items = [
-        payloads.comment(world, call.repo, item) for item in call.repo.comments.values() if item.number == pull.number
+        payloads.comment(world, call.repo, item)
+        for item in call.repo.comments.values()
+        if item.number == pull.number and (payloads.stamp(item.updated_at) or "") >= least
     ]
     return paged(call, items, url=world.url)
 

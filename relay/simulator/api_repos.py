@@ -25,6 +25,10 @@ COMPARED_FILES = 300
 #: The older ``permission`` field folds the newer roles into three.
 #: https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
 FOLDED = {"admin": "admin", "maintain": "write", "write": "write", "triage": "read", "read": "read", "none": "none"}
+#: The built-in roles, weakest first, and the flags in which each shows beside those of the weaker ones.
+#: https://docs.github.com/en/organizations/managing-user-access-to-your-organizations-repositories/managing-repository-roles/about-custom-repository-roles
+ROLES = ("none", "read", "triage", "write", "maintain", "admin")
+FLAGS = ("pull", "triage", "push", "maintain", "admin")
 
 
 def _get(world: World, call: Call) -> Answer:
@@ -76,7 +80,7 @@ def commit_json(world: World, repository: Repository, commit: Commit) -> Json:
             "author": person,
             "committer": person,
             "message": commit.message,
-            "tree": {"sha": commit.sha, "url": url},
+            "tree": _tree_json(world, repository, commit),
             "url": url,
             "comment_count": 0,
         },
@@ -84,6 +88,33 @@ def commit_json(world: World, repository: Repository, commit: Commit) -> Json:
         "committer": None,
         "parents": [{"sha": parent, "url": url, "html_url": url} for parent in commit.parents],
     }
+
+
+def _tree_json(world: World, repository: Repository, commit: Commit) -> Json:
+    return {"sha": commit.tree_id, "url": f"{world.url}/repos/{repository.full_name}/git/trees/{commit.tree_id}"}
+
+
+def _git_commit(world: World, call: Call) -> Answer:
+    """https://docs.github.com/en/rest/git/commits#get-a-commit-object; it takes a SHA and no other name."""
+    repository, sha = call.repo, call.params["sha"]
+    commit = repository.network.commits.get(sha)
+    if commit is None:
+        raise Refused(404, "Not Found")
+    whole = commit_json(world, repository, commit)
+    inner = whole["commit"]
+    body = {
+        "sha": sha,
+        "node_id": whole["node_id"],
+        "url": f"{world.url}/repos/{repository.full_name}/git/commits/{sha}",
+        "html_url": whole["html_url"],
+        "author": inner["author"],
+        "committer": inner["committer"],
+        "message": inner["message"],
+        "tree": inner["tree"],
+        "parents": whole["parents"],
+        "verification": {"verified": False, "reason": "unsigned", "signature": None, "payload": None},
+    }
+    return Answer(200, body)
 
 
 def _commit(world: World, call: Call) -> Answer:
@@ -218,7 +249,11 @@ def _permission(world: World, call: Call) -> Answer:
     role = repository.roles.get(login.lower(), "admin" if account is repository.owner else "")
     if not role:
         role = "none" if repository.private else "read"
-    return Answer(200, {"permission": FOLDED[role], "role_name": role, "user": payloads.user(world, account)})
+    # A custom role has a name of its own and stands on a built-in one, which only the flags of the user tell.
+    name = repository.custom_roles.get(login.lower(), role)
+    flags = {flag: ROLES.index(role) >= place for place, flag in enumerate(FLAGS, start=1)}
+    user = {**payloads.user(world, account), "permissions": flags, "role_name": name}
+    return Answer(200, {"permission": FOLDED[role], "role_name": name, "user": user})
 
 
 def _rate_limit(world: World, call: Call) -> Answer:
@@ -236,6 +271,7 @@ ROUTES = [
     Route("GET", "/repo/commits", _commits, needs=("contents", "read")),
     Route("GET", "/repo/commits/{ref...}/branches-where-head", _where_head, needs=("contents", "read")),
     Route("GET", "/repo/commits/{ref...}", _commit, needs=("contents", "read")),
+    Route("GET", "/repo/git/commits/{sha}", _git_commit, needs=("contents", "read")),
     Route("GET", "/repo/branches", _branches, needs=("contents", "read")),
     Route("GET", "/repo/branches/{branch...}", _branch, needs=("contents", "read")),
     Route("GET", "/repo/collaborators/{user}/permission", _permission, needs=("metadata", "read")),

@@ -6,9 +6,11 @@ Other threads may read them; a record is never removed while something still ref
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from relay.simulator.listener import JobPlan, Listener
@@ -38,6 +40,14 @@ class Commit:
     author: str
     at: datetime
     tree: Mapping[str, str]
+
+    @cached_property
+    def tree_id(self) -> str:
+        """The tree's id: commits with equal files have equal ones, whatever led to them."""
+        digest = hashlib.sha1(usedforsecurity=False)
+        for path, text in sorted(self.tree.items()):
+            digest.update(b"%d %d " % (len(path.encode()), len(text.encode())) + path.encode() + text.encode())
+        return digest.hexdigest()
 
 
 @dataclass
@@ -241,6 +251,8 @@ class Repository:
     archived: bool = False
     actions_enabled: bool = True
     roles: dict[str, str] = field(default_factory=dict)
+    #: The name of a person's custom role, which stands on the one in ``roles``.
+    custom_roles: dict[str, str] = field(default_factory=dict)
     required: list[RequiredCheck] = field(default_factory=list)
     pulls: dict[int, Pull] = field(default_factory=dict)
     #: The pull requests from branches of this very repository, and how many of all are open: asked for by each payload.

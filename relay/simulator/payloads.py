@@ -351,5 +351,5 @@ def comment(world: World, repo: Repository, item: Comment) -> Json:
         "updated_at": stamp(item.updated_at),
         "author_association": "NONE",
         "body": item.body,
-        "performed_via_github_app": None if item.app_id is None else {"id": item.app_id},
+        "performed_via_github_app": app_brief(world, world.apps[str(item.app_id)]) if item.app_id else None,
     }

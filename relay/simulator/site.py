@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from relay.simulator import installing
+from relay.simulator.api_repos import ROLES
 from relay.simulator.loop import LoopThread
 from relay.simulator.model import Account, App, Installation, Repository
 from relay.simulator.webhooks import Delivery
@@ -105,12 +106,20 @@ class Place:
         """Delete the repository."""
         self._site.call(lambda: self.world.delete(self.repository))
 
-    def set_role(self, login: str, role: str) -> None:
-        """Give a person a role: admin, maintain, write, triage or read."""
+    def set_role(self, login: str, role: str, *, custom: str | None = None) -> None:
+        """Give a person a role: admin, maintain, write, triage or read; ``custom`` names one that stands on it.
+
+        Raises ValueError for a role that GitHub does not have.
+        """
+        if role not in ROLES:
+            raise ValueError(f"a role is one of {', '.join(ROLES)}, got {role!r}")
 
         def give() -> None:
             self.world.account(login, "User")
             self.repository.roles[login.lower()] = role
+            self.repository.custom_roles.pop(login.lower(), None)
+            if custom is not None:
+                self.repository.custom_roles[login.lower()] = custom
 
         self._site.call(give)
 
