@@ -35,7 +35,7 @@ from relay.facts import Place
 from relay.github.client import GitHubClient
 from relay.github.http import AsyncClient, new_http_client, new_http_pool
 from relay.github.keys import AppKey, Apps, BadKey
-from relay.hud import Hud, HudClient
+from relay.hud import HudClient
 from relay.metrics import Metrics
 from relay.perform import GitHubPerformer, Sites
 from relay.settings import Settings, SettingsError
@@ -75,7 +75,7 @@ class Relay:
     github: GitHubClient
     http: AsyncClient
     verifier: OidcVerifier
-    hud: Hud | None
+    hud: HudClient | None
     keeper: AllowlistKeeper
     worker: Worker
     sweep: Sweep
@@ -152,9 +152,9 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         now=now,
         observe=metrics.github,
     )
-    # The HUD and the issuers' keys must not wait behind GitHub's connections, nor the other way round.
+    # GitHub, the HUD and the issuers' keys have connections each, so that none waits behind another's.
     http = new_http_client(user_agent=agent)
-    hud = _hud(settings, http, now)
+    hud = _hud(settings, agent, now)
     woken: list[Callable[[], None]] = []
 
     def wake() -> None:
@@ -227,9 +227,10 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
     )
 
 
-def _hud(settings: Settings, http: AsyncClient, now: Now) -> Hud | None:
+def _hud(settings: Settings, agent: str, now: Now) -> HudClient | None:
     if settings.hud_api_url is None or settings.hud_key is None:
         return None
+    http = new_http_pool(user_agent=agent)
     return HudClient(http, url=settings.hud_api_url, key=settings.hud_key.get_secret_value(), now=now)
 
 
@@ -329,5 +330,7 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
         await asyncio.gather(*tasks, *working, return_exceptions=True)
         await relay.github.aclose()
         await relay.http.aclose()
+        if relay.hud is not None:
+            await relay.hud.aclose()
         await asyncio.to_thread(relay.store.close)
         log.info("stopped")
