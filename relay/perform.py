@@ -117,6 +117,12 @@ class GitHubPerformer:
             return GiveUp(error.reason, error.detail)
         return None
 
+    def put_back(self, effect: Claimed) -> Note | None:
+        """A dispatch whose head was replaced while it was tried makes way for the newer one."""
+        if effect.kind in {Kind.DISPATCH, Kind.DECIDE_PATHS}:
+            return lambda conn, now: dispatching.drop_if_overtaken(conn, effect.subject_id, now)
+        return None
+
     def gave_up(self, effect: Claimed, reason: str, detail: str) -> Note | None:
         """A dead letter is told where people look: on the dispatch, its checks and the backend's page."""
         if effect.kind in {Kind.DISPATCH, Kind.DECIDE_PATHS}:

@@ -11,9 +11,10 @@ from sqlalchemy import Connection, bindparam, case, func, or_, select, update
 
 from allowlist.model import Level, RepoName
 from levels.outcomes import Outcome
+from relay.effects import Kind
 from relay.github.port import Address, Located
 from relay.store.checks import CheckTerms, touch_head
-from relay.store.outbox import on_conflict_do_nothing
+from relay.store.outbox import cancel, on_conflict_do_nothing
 from relay.store.tables import Backend, Change, Delivery, Dispatch, Report
 from relay.terms import Terms
 
@@ -163,7 +164,7 @@ def note_overtaken(conn: Connection, sent: ToSend, now: datetime) -> None:
     """The worker held this dispatch while its head was replaced or closed, and found so before it was sent."""
     conn.execute(
         update(_dispatch)
-        .where(_dispatch.c.id == sent.id, _dispatch.c.state == "planned")
+        .where(_dispatch.c.id == sent.id, _dispatch.c.state.in_(("planned", "pending_paths")))
         .values(
             state="superseded",
             reason_code="newer_head" if sent.change_state == "superseded" else "change_closed",
@@ -173,6 +174,24 @@ def note_overtaken(conn: Connection, sent: ToSend, now: datetime) -> None:
             next_deadline=None,
         )
     )
+
+
+def drop_if_overtaken(conn: Connection, dispatch_id: int, now: datetime) -> None:
+    """A try failed and would be repeated. Where nobody waits for it any more, it is not.
+
+    It would be the oldest of its lane, and hold up the newer head for as long as it waits for its own next try.
+    """
+    # Locked, so that a head which is replaced at this moment is either seen here, or finds the effect waiting again.
+    conn.execute(
+        select(_change.c.id)
+        .join(_dispatch, _dispatch.c.change_id == _change.c.id)
+        .where(_dispatch.c.id == dispatch_id)
+        .with_for_update(of=_change)
+    )
+    sent = load_to_send(conn, [dispatch_id]).get(dispatch_id)
+    if sent is not None and sent.overtaken:
+        cancel(conn, kinds=(Kind.DISPATCH, Kind.DECIDE_PATHS), subject_ids=[dispatch_id], reason="overtaken", now=now)
+        note_overtaken(conn, sent, now)
 
 
 def note_undelivered(

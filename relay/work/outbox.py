@@ -80,6 +80,10 @@ class Performer(Protocol):
         """What this failure means; None for one that only a fault of ours explains."""
         ...
 
+    def put_back(self, effect: Claimed) -> Note | None:
+        """What to note with an effect that failed and waits for its next try."""
+        ...
+
     def gave_up(self, effect: Claimed, reason: str, detail: str) -> Note | None:
         """What to note with an effect that becomes a dead letter."""
         ...
@@ -248,12 +252,14 @@ class Worker:
         if isinstance(verdict, Rest):
             return Ended(
                 effect, "limited", seconds, verdict.reason, verdict.detail, due=verdict.until, resting=verdict.until
-            ), None
+            ), self._performer.put_back(effect)
         if isinstance(verdict, Again):
             due = next_try(effect.failures + 1, now, self._random, scale=self._retry_scale)
             if due is not None:
                 due = due if verdict.at is None else max(due, verdict.at)
-                return Ended(effect, "retry", seconds, verdict.reason, verdict.detail, due=due), None
+                return Ended(
+                    effect, "retry", seconds, verdict.reason, verdict.detail, due=due
+                ), self._performer.put_back(effect)
             detail = f"Given up after {effect.failures + 1} tries: {verdict.detail}"
             return Ended(effect, "dead", seconds, verdict.reason, detail), self._performer.gave_up(
                 effect, verdict.reason, detail

@@ -33,3 +33,25 @@ def test_a_dispatch_that_failed_is_not_repeated_for_a_head_that_was_replaced(wor
 
     assert [pr.head_sha] == heads(world, "org/l2")
     assert [first, pr.head_sha] == heads(world, "org/every")
+
+
+def test_a_replaced_head_that_fails_does_not_hold_up_the_newer_one(each_world: World) -> None:
+    """The old head was being sent when the new one came, and failed: the new one does not wait for its retries."""
+    world = each_world
+    backend = world.backend("org/l2", "L2", QUIET)
+    world.start()
+    pr = world.up.open_pull_request(title="Faster add")
+    backend.wait_for_runs()
+    world.idle()
+    replaced = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/dispatches$")))
+    world.sim.latency = 0.7
+    pr.push()
+    world.settled(lambda: world.sim.faults.met(replaced) == 1, "the old head being sent")
+    pr.push()
+    world.sim.latency = 0.0
+
+    backend.wait_for_runs(2)
+    world.idle()
+
+    told = heads(world, "org/l2")
+    assert (2, pr.head_sha) == (len(told), told[-1])

@@ -60,6 +60,9 @@ class Performer:
         """As the test declared."""
         return self.verdicts.get(type(error))
 
+    def put_back(self, effect: Claimed) -> Note | None:
+        """Nothing is noted."""
+
     def gave_up(self, effect: Claimed, reason: str, detail: str) -> Note | None:
         """Remember it, from inside the transaction."""
 
