@@ -7,7 +7,11 @@ ONCE ?=
 WORKERS ?= 2
 
 .DELETE_ON_ERROR:
-.PHONY: demo test quick check bench mutate lock clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick check bench mutate lock clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # A stamp for each set of packages: `make demo` needs the small one only, and either is made anew when its lock changes.
 $(VENV)/run.stamp: requirements.lock requirements-build.lock pyproject.toml
