@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -14,68 +11,9 @@ import pytest
 from allowlist.model import Entry, Fault, Level, RepoName
 from relay.dashboard.theme import load_theme
 from relay.store.engine import Store
-from relay.store.tables import Delivery
 from tests.conftest import Clock
+from tests.edge.browsing import Read, every_page, words
 from tests.edge.shown import Shown, history
-
-SCRIPT = "<script>alert(1)</script>"
-BREAKOUT = "\"><img src=x onerror=alert(1)> ' onmouseover='alert(2)"
-UNSAFE = ("javascript:alert(1)", "data:text/html,<script>", "https://user:pass@evil.test/", 'https://evil.test/"onx=1')
-
-#: Elements without an end tag.
-VOID = {"meta", "link", "br", "img", "input", "hr"}
-
-
-class Read(HTMLParser):
-    """A page as a browser takes it apart: its elements, in order, and whether every one is closed."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.open: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Remember it, and that it is open."""
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        """It must be the one opened last."""
-        assert tag == self.open.pop()
-
-    def all(self, tag: str) -> list[dict[str, str]]:
-        """The attributes of each element of this kind."""
-        return [attributes for name, attributes in self.elements if name == tag]
-
-
-@pytest.fixture
-def shown(store: Store, clock: Clock) -> Shown:
-    """Pages over an empty record on each database."""
-    return Shown(store, clock)
-
-
-@pytest.fixture
-def by_sqlite(sqlite_template: Path, tmp_path: Path, clock: Clock) -> Iterator[Shown]:
-    """The same on one database, for what does not depend on it."""
-    shutil.copy(sqlite_template, tmp_path / "one.db")
-    store = Store(f"sqlite:///{tmp_path / 'one.db'}")
-    yield Shown(store, clock)
-    store.close()
-
-
-def words(html: str) -> str:
-    """The text of a page's main part, as one line."""
-    return " ".join(re.sub(r"<[^>]+>", " ", html[html.index("<main") :]).split())
-
-
-def every_page(shown: Shown, change: int) -> dict[str, str]:
-    """Each page there is, with its HTML."""
-    delivery = shown.json("/deliveries")["items"][0]["id"]
-    paths = ("/", "/changes", f"/changes/{change}", "/backends", "/backends/org/npu", "/deliveries")
-    return {path: shown.page(path) for path in (*paths, f"/deliveries/{delivery}")}
 
 
 def test_a_reviewer_learns_whether_to_merge_and_whether_it_is_this_change(shown: Shown) -> None:
@@ -128,91 +66,6 @@ def test_pull_leads_to_the_newest_head(shown: Shown) -> None:
     answer = shown.client.get("/pull/7")
 
     assert (302, f"/changes/{new}") == (answer.status_code, answer.headers["location"])
-
-
-def test_hostile_text_stays_text_on_every_page(shown: Shown) -> None:
-    """Titles, names, labels, versions, tests, reasons and senders: none becomes an element or an attribute."""
-    change = history(shown)
-    shown.describe(change, title=SCRIPT, author=BREAKOUT, labels=f'["{SCRIPT}"]', ref=SCRIPT, base_ref=SCRIPT)
-    told = shown.record.told(change)
-    shown.record.report(
-        told,
-        "failure",
-        job=SCRIPT + BREAKOUT,
-        workflow=SCRIPT,
-        version=SCRIPT,
-        suite=BREAKOUT,
-        run=SCRIPT,
-        environment={SCRIPT: BREAKOUT},
-        failure_class=SCRIPT,
-        tests=[(SCRIPT, BREAKOUT, SCRIPT)],
-    )
-    shown.record.edit_dispatch(told, origin_delivery=SCRIPT)
-    shown.know("org/npu", last_error=SCRIPT, pause_reason=BREAKOUT, paused_until=shown.clock.now())
-    decision = f'{{"effect": "none", "backend": "org/npu", "reason": "x", "detail": "{SCRIPT}"}}'
-    shown.record.planned(change, [{"effect": "none", "backend": "org/q", "reason": "x", "detail": decision}])
-    shown.edit(Delivery, shown.json("/deliveries")["items"][0]["id"], sender=SCRIPT, event=BREAKOUT, action=SCRIPT)
-    shown.listed.faults = (Fault(1, "r", SCRIPT, BREAKOUT),)
-    shown.listed.trouble = SCRIPT
-
-    for path, html in every_page(shown, change).items():
-        page = Read(html)
-        assert [] == page.all("script"), path
-        assert [] == page.all("img"), path
-        assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")], path
-        assert "&lt;script&gt;" in html, path
-
-
-@pytest.mark.parametrize("url", UNSAFE)
-def test_only_safe_urls_become_links(by_sqlite: Shown, url: str) -> None:
-    """Scripts, data and user info never stand in an href, wherever they were reported."""
-    change = by_sqlite.record.change()
-    by_sqlite.describe(change, html_url=url)
-    by_sqlite.record.report(by_sqlite.record.told(change), "failure", url=url)
-
-    page = Read(by_sqlite.page(f"/changes/{change}"))
-
-    assert [] == [link["href"] for link in page.all("a") if not link["href"].startswith(("/", "#"))]
-
-
-def test_reported_links_tell_their_target_nothing(by_sqlite: Shown) -> None:
-    """A link to somebody else's site carries neither an opener nor a referrer, nor our reputation."""
-    change = by_sqlite.record.change()
-    by_sqlite.record.report(by_sqlite.record.told(change), "success", url="https://ci.test/runs/1?a=1&b=<2>")
-    by_sqlite.record.report(by_sqlite.record.told(change, "org/xpu"), "success", url="https://ci.test/runs/2")
-
-    outside = [link for link in Read(by_sqlite.page(f"/changes/{change}")).all("a") if "ci.test" in link["href"]]
-
-    assert [{"href": "https://ci.test/runs/2", "rel": "noopener noreferrer nofollow"}] == outside
-
-
-def test_text_cannot_turn_the_reading_order_or_hide(by_sqlite: Shown) -> None:
-    """Marks that reorder text, controls and piles of accents are dropped, and long text is cut."""
-    change = by_sqlite.record.change()
-    by_sqlite.describe(change, title="safe\u202egnp.exe\x07 z" + "\u0301" * 50 + "x" * 5_000)
-
-    html = by_sqlite.page(f"/changes/{change}")
-
-    assert "\u202e" not in html
-    assert "\x07" not in html
-    assert "safegnp.exe" in html
-    assert len(html) < 8_000
-
-
-def test_a_private_backend_shows_private_and_nothing_of_its_tests(shown: Shown) -> None:
-    """Its results count, its insides are nobody's business; and it says so."""
-    change = shown.record.change()
-    told = shown.record.told(change, "org/hidden", private=True)
-    shown.record.report(
-        told, "failure", url="https://internal.test/1", counts=(0, 1, 0), tests=[("secret", "secret", "secret")]
-    )
-
-    page = shown.page(f"/changes/{change}")
-
-    assert "secret" not in page
-    assert "internal.test" not in page
-    assert "The failing tests of a private backend are not shown." in page
-    assert '<span class="mute">private</span>' in page
 
 
 def test_every_page_is_well_formed_and_can_be_walked_without_eyes(shown: Shown) -> None:
@@ -290,21 +143,6 @@ def luminance(colour: str) -> float:
     parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.mark.parametrize("path", ["/", "/changes", "/nowhere", "/changes/99"])
-def test_every_page_forbids_scripts_frames_forms_and_guessing(by_sqlite: Shown, path: str) -> None:
-    """The policy holds on errors too; and the page obeys it, since it has neither script nor style of its own."""
-    answer = by_sqlite.client.get(path)
-
-    policy = answer.headers["content-security-policy"]
-    for rule in ("default-src 'none'", "style-src 'self'", "img-src 'self'", "form-action 'none'"):
-        assert rule in policy
-    assert "frame-ancestors 'none'; base-uri 'none'" in policy
-    assert ("nosniff", "no-referrer") == (answer.headers["x-content-type-options"], answer.headers["referrer-policy"])
-    page = Read(answer.text)
-    assert not {"script", "style", "form", "iframe", "object"} & {tag for tag, _ in page.elements}
-    assert not [attributes for _, attributes in page.elements if "style" in attributes]
 
 
 @pytest.mark.parametrize(
