@@ -90,7 +90,7 @@ class Ending:
 ENDINGS = {
     "lost": Ending((("in_progress", None, {}),), "timed_out", "org/l4 started and vanished", {}),
     "lost among others": Ending(
-        (("completed", "success", {}), ("in_progress", None, {"job": "other"})),
+        (("in_progress", None, {"job": "other"}), ("completed", "success", {})),
         "timed_out",
         "org/l4 started and vanished",
         {},
