@@ -17,7 +17,7 @@ from relay.github.cold import ColdGitHub, RepositoryFacts
 from relay.github.errors import Forbidden, GitHubError, Limited, RetryLater, Unauthenticated
 from relay.github.http import new_http_client
 from relay.github.keys import Apps
-from relay.github.needs import DOWNSTREAM_NEEDS, UPSTREAM_NEEDS, lacking
+from relay.github.needs import DOWNSTREAM_NEEDS, DOWNSTREAM_OPTIONS, UPSTREAM_NEEDS, forgone, lacking
 from relay.github.port import Address
 from tests.github.loopback import FAR, MINTED, Loopback, answer, serving
 from tests.github.stand_in import UPSTREAM, Clock
@@ -190,3 +190,13 @@ def test_what_an_installation_lacks(granted: dict[str, str], missing: dict[str, 
     """Write includes read; unknown words grant nothing."""
     assert missing == lacking(granted, DOWNSTREAM_NEEDS)
     assert {} == lacking(UPSTREAM_NEEDS, UPSTREAM_NEEDS)
+
+
+@pytest.mark.parametrize(("access", "told"), [("", True), ("read", True), ("write", False), ("admin", False)])
+def test_reruns_are_an_option(access: str, told: bool) -> None:
+    """Without actions write everything works, so it is no fault; what is forgone can be said in a sentence."""
+    found = forgone({"contents": "write", "actions": access}, DOWNSTREAM_OPTIONS)
+
+    assert [("actions", "write")] * told == [(option.permission, option.access) for option in found]
+    assert all("dispatched anew" in option.without for option in found)
+    assert "write" != DOWNSTREAM_NEEDS["actions"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relay.simulator import App, Simulator, Upstream
-from tests.simulator.scene import Caller
+from tests.simulator.scene import Caller, Clock
 
 
 @pytest.fixture
@@ -192,6 +192,56 @@ def test_anybody_may_read_a_public_repository_and_nobody_unknown_has_a_role(
     assert "read" == get("/collaborators/stranger/permission").json()["role_name"]
     assert "admin" == get("/collaborators/pytorch/permission").json()["role_name"]
     assert 404 == get("/collaborators/nobody-of-this-name/permission").status_code
+
+
+def test_a_custom_role_shows_what_it_stands_on_only_in_the_flags(up: Upstream, get: Callable[..., Any]) -> None:
+    """Its own name says nothing; a role that GitHub does not have cannot be given."""
+    up.set_role("alice", "triage", custom="security")
+
+    answer = get("/collaborators/alice/permission").json()
+
+    assert ("security", "read") == (answer["role_name"], answer["permission"])
+    assert {"pull": True, "triage": True, "push": False, "maintain": False, "admin": False} == answer["user"][
+        "permissions"
+    ]
+    up.set_role("alice", "write")
+    assert "write" == get("/collaborators/alice/permission").json()["role_name"]
+    with pytest.raises(ValueError, match="a role is one of"):
+        up.set_role("alice", "owner")
+
+
+def test_a_git_commit_tells_its_tree(up: Upstream, get: Callable[..., Any], caller: Caller) -> None:
+    """Equal files have an equal tree, however they came about; only a SHA names a git commit."""
+    before = up.head
+    up.push(files={"b.py": "x\n"})
+    middle = up.head
+    up.push(files={"b.py": None})
+
+    trees = {sha: get(f"/git/commits/{sha}").json()["tree"]["sha"] for sha in (before, middle, up.head)}
+    assert trees[before] == trees[up.head] != trees[middle]
+    assert trees[middle] == get(f"/commits/{middle}").json()["commit"]["tree"]["sha"]
+    for name in ("main", "f" * 40, before[:12]):
+        assert 404 == get(f"/git/commits/{name}").status_code
+    narrow = caller.mint(up.installation.id, permissions={"issues": "write"})
+    assert 403 == caller.call(narrow, "GET", f"/repos/pytorch/pytorch/git/commits/{before}").status_code
+
+
+def test_comments_are_listed_since_their_last_change_and_name_their_app(
+    up: Upstream, caller: Caller, clock: Clock, app: App
+) -> None:
+    """Oldest first; a person's comment has no app; what is no time is refused."""
+    pr = up.open_pull_request()
+    token = caller.mint(up.installation.id)
+    path = f"/repos/pytorch/pytorch/issues/{pr.number}/comments"
+    up.comment(pr, "eve", "first")
+    clock.forward(minutes=5)
+    caller.call(token, "POST", path, json={"body": "second"})
+
+    first, second = caller.call(token, "GET", path).json()
+    assert (None, app.id) == (first["performed_via_github_app"], second["performed_via_github_app"]["id"])
+    since = second["updated_at"]
+    assert [second["id"]] == [item["id"] for item in caller.call(token, "GET", f"{path}?since={since}").json()]
+    assert 422 == caller.call(token, "GET", f"{path}?since=yesterday").status_code
 
 
 def test_comments_are_written_changed_and_deleted_by_the_app(up: Upstream, caller: Caller) -> None:
