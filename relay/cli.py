@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import structlog
 import typer
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from structlog.tracebacks import ExceptionDictTransformer
 
 from allowlist.model import RepoName, Severity
 from allowlist.parse import MAX_BYTES, check
@@ -185,13 +186,22 @@ def configure_logs(level: int = logging.INFO) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [structlog.processors.dict_tracebacks]),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(default=str),
+            *([] if terminal else [_traceback_as_values()]),
+            _for_a_terminal() if terminal else structlog.processors.JSONRenderer(default=str),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _traceback_as_values() -> structlog.types.Processor:
+    # By default the values of local variables go with each frame: our keys, tokens and callers' bodies among them.
+    return structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+
+
+def _for_a_terminal() -> structlog.types.Processor:
+    return structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)  # No locals either.
 
 
 @contextlib.contextmanager
