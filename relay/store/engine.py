@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 T = TypeVar("T")
 
@@ -60,6 +60,7 @@ def normalize_url(url: str) -> str:
 def make_engine(url: str, *, read_only: bool = False) -> Engine:
     """An engine with the settings each database needs to keep what it said it kept.
 
+    Its errors name the statement and never its values: those are callers' texts, and once our own key.
     Raises sqlalchemy's ArgumentError for a URL that is none.
     """
     parsed = make_url(normalize_url(url))
@@ -67,6 +68,7 @@ def make_engine(url: str, *, read_only: bool = False) -> Engine:
         return create_engine(
             parsed,
             pool_pre_ping=True,
+            hide_parameters=True,
             pool_size=8 if read_only else 2,
             max_overflow=0,
             pool_timeout=5,
@@ -75,7 +77,9 @@ def make_engine(url: str, *, read_only: bool = False) -> Engine:
                 "options": f"-c default_transaction_read_only={'on' if read_only else 'off'}",
             },
         )
-    engine = create_engine(parsed, connect_args={"timeout": 10, "check_same_thread": False}, pool_size=8)
+    engine = create_engine(
+        parsed, hide_parameters=True, connect_args={"timeout": 10, "check_same_thread": False}, pool_size=8
+    )
 
     @event.listens_for(engine, "connect")
     def _configure(dbapi: Any, _record: Any) -> None:
@@ -188,6 +192,11 @@ class Store:
             return
         try:
             settled = self._transact(live)
+        except StoreDownError as error:
+            # It is down for all of them: to try each on its own would let the last wait for as many time-outs.
+            for waiting in live:
+                waiting.future.set_exception(error)
+            return
         except Exception as error:  # noqa: BLE001  # Whatever one unit raised must reach its caller and no other.
             if len(live) == 1:
                 live[0].future.set_exception(_translated(error))
@@ -215,21 +224,33 @@ class Store:
 
     def _transact(self, group: list[_Waiting]) -> list[tuple[_Waiting, Any, RefusalError | None]]:
         for remaining in (2, 1, 0):
+            begun = False
             try:
                 settled: list[tuple[_Waiting, Any, RefusalError | None]] = []
                 with self._writing.begin() as conn:
+                    begun = True
                     for waiting in group:
                         try:
                             settled.append((waiting, waiting.unit(conn), None))
                         except RefusalError as refusal:
                             settled.append((waiting, None, refusal))
-            except DBAPIError as error:
-                if remaining and getattr(error.orig, "sqlstate", None) in _CONTENTION:
+            except SQLAlchemyError as error:
+                if remaining and _is_contention(error):
                     continue
+                if not begun or _is_disconnect(error):
+                    raise _translated(error) from error
                 raise
             else:
                 return settled
         raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _is_contention(error: SQLAlchemyError) -> bool:
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _CONTENTION
+
+
+def _is_disconnect(error: SQLAlchemyError) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 def _translated(error: Exception) -> Exception:

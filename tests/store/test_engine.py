@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from relay.store.engine import RefusalError, Store, StoreDownError
@@ -31,7 +32,7 @@ def run_together(store: Store, *units: object) -> list[object]:
     """Queue the units while the writer is busy, so that they share one transaction; returns values or errors."""
     gate = threading.Event()
     blocker = store._submit(lambda _conn: gate.wait(5))
-    futures = [store._submit(unit) for unit in units]  # type: ignore[arg-type]
+    futures: list[Future[object]] = [store._submit(unit) for unit in units]  # type: ignore[arg-type]
     gate.set()
     blocker.result(5)
     return [future.exception(5) or future.result(5) for future in futures]
@@ -109,3 +110,36 @@ def test_an_unreachable_database_is_our_fault_and_passes() -> None:
     store.close()
 
     assert "secret" not in str(told.value)
+
+
+def test_a_database_that_is_gone_is_asked_once_for_all_who_wait() -> None:
+    """Each try may take seconds, and a webhook has ten: the last of a group must not wait for the others' tries."""
+    store = Store("postgresql://nobody@127.0.0.1:9/none")
+    tries: list[str] = []
+    event.listen(store.write_engine, "do_connect", lambda *_of_connecting: tries.append("connect"))
+
+    _, *outcomes = [_outcome(future) for future in _queued(store, 9)]
+    store.close()
+
+    # The first of them may have been alone in its group.
+    assert len(tries) <= 2
+    assert [StoreDownError] * 8 == [type(outcome) for outcome in outcomes]
+
+
+def _queued(store: Store, count: int) -> list[Future[None]]:
+    return [store._submit(lambda conn: _insert(conn, "a")) for _ in range(count)]
+
+
+def _outcome(future: Future[None]) -> object:
+    return future.exception(20)
+
+
+def test_an_error_does_not_repeat_the_values_of_its_statement(store: Store) -> None:
+    """Values are callers' texts and, once, our own key; errors go into logs."""
+    insert(store, "somebody's text")
+
+    with pytest.raises(IntegrityError) as told:
+        insert(store, "somebody's text")
+
+    assert "INSERT INTO pacing" in str(told.value)
+    assert "parameters: " not in str(told.value)
