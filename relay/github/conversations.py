@@ -75,7 +75,7 @@ class Conversations(Asking):
             raise Invalid("a marker has at least one character: every text contains an empty one.", reason="marker")
         listed, last = await self._comments(on, number, since, 1)
         # GitHub lists the oldest first and its first page says how many pages there are; the newest are wanted.
-        for page in range(last, max(1, last - _MOST_COMMENT_PAGES + 1), -1):
+        for page in range(last, max(1, last - _MOST_COMMENT_PAGES), -1):
             newer, _ = await self._comments(on, number, since, page)
             found = await self._ours(on, newer, marker)
             if found is not None:
