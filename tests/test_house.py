@@ -30,8 +30,11 @@ def tracked() -> tuple[Path, ...]:
     git = shutil.which("git")
     if git is not None and (ROOT / ".git").exists():
         command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-        return tuple(sorted(Path(name) for name in listed if name and (ROOT / name).is_file()))
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        # Git does not speak of a checkout that belongs to somebody else.
+        if done.returncode == 0:
+            names = done.stdout.split("\0")
+            return tuple(sorted(Path(name) for name in names if name and (ROOT / name).is_file()))
     hidden = re.compile(r"(^|/)(\.(?!ci|gitignore)|__pycache__|dist|build)")
     return tuple(
         sorted(

@@ -19,7 +19,7 @@ from relay.words import GATE_NAME
 
 _LOOK_SECONDS = 0.1
 #: Narrower than this the live table would break its words, so lines are shown instead.
-_WIDE_ENOUGH = 96
+_WIDE_ENOUGH = 118
 
 
 @dataclass(frozen=True, slots=True)
