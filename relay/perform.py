@@ -32,6 +32,10 @@ from relay.store.reports import confirm, nightly_subject
 from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict
 from relay.work.reconcile import Reconciler
 
+#: How many failed tries at the list of changed files are repeated: twenty minutes by the schedule. GitHub fails for
+#: good on some diffs, and a test that comes after its deadline is none.
+PATHS_PATIENCE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Sites:
@@ -192,9 +196,22 @@ class GitHubPerformer:
         if sent is None or sent.state != "pending_paths":
             return None
         at = await self._store.read(lambda conn: dispatching.address_of(conn, self._upstream))
-        changed = await self._changed(at, sent)
-        answer = PathsAnswer(changed.paths, changed.complete)
+        answer = await self._answer(effect, at, sent)
         return lambda conn, now: apply_paths(conn, sent.id, answer, terms=self._terms, now=now)
+
+    async def _answer(self, effect: Claimed, at: Address, sent: ToSend) -> PathsAnswer:
+        """The changed files, or why they cannot be known. A backend is rather told in vain than not at all."""
+        try:
+            changed = await self._changed(at, sent)
+        except Limited:
+            raise
+        except RetryLater as error:
+            if effect.failures < PATHS_PATIENCE:
+                raise
+            return PathsAnswer((), complete=False, doubt=f"The changed files are not known: {error.detail}")
+        except GitHubError as error:
+            return PathsAnswer((), complete=False, doubt=f"The changed files are not known: {error.detail}")
+        return PathsAnswer(changed.paths, changed.complete)
 
     async def _changed(self, at: Address, sent: ToSend) -> ChangedPaths:
         if sent.number is not None:

@@ -164,6 +164,8 @@ def why_line(one: Why) -> str:
         line += f" at {one.sent_at:%H:%M:%S} UTC"
         if one.reason not in {"wanted", "pending_paths"}:
             line += f" ({reason_phrase(one.reason, one.detail)})"
+        elif one.state_detail:
+            line += f" ({one.state_detail})"
     if one.state == "sent" and one.purpose == "notify":
         return f"{line}; no result is expected"
     if one.state in {"sent", "self_reported"} and one.outcome is not None:

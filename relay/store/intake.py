@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from allowlist.filters import Filtered, decide_paths
+from allowlist.filters import Filtered, decide_paths, paths_match
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from levels.outcomes import Outcome
 from relay import effects
@@ -38,6 +38,7 @@ _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 _delivery = Delivery.__table__  # type: ignore[attr-defined]
 
 _SENDING = (Kind.DISPATCH, Kind.DECIDE_PATHS)
+_NOT_ALL_NAMED = "GitHub did not name every file that this changes, so the entry's paths cannot say no"
 # Built once, since they run for every webhook.
 _KEEP_DELIVERY: Mapping[str, Any] = {
     "sqlite": sqlite.insert(_delivery).on_conflict_do_nothing().returning(_delivery.c.id),
@@ -98,7 +99,7 @@ def record(
         conn.execute(
             update(_change)
             .where(_change.c.id.in_(decided.superseded_heads), _change.c.state == HeadState.OPEN.value)
-            .values(state=HeadState.SUPERSEDED.value)
+            .values(state=HeadState.SUPERSEDED.value, ended_at=now)
         )
     supersede(conn, decided.superseded_dispatches, decided.superseded_reason, now)
     dispatches, decisions = _give_way(conn, decided, now)
@@ -279,10 +280,14 @@ def _revive(conn: Connection, delivery_id: str, terms: CheckTerms, now: datetime
 
 @dataclass(frozen=True, slots=True)
 class PathsAnswer:
-    """The paths that a change touches, as GitHub named them; not complete where there may be more."""
+    """The paths that a change touches, as GitHub named them; not complete where there may be more.
+
+    ``doubt`` says why GitHub named none, where it would not.
+    """
 
     paths: Sequence[str]
     complete: bool
+    doubt: str = ""
 
 
 def apply_paths(conn: Connection, dispatch_id: int, answer: PathsAnswer, *, terms: CheckTerms, now: datetime) -> None:
@@ -308,7 +313,8 @@ def apply_paths(conn: Connection, dispatch_id: int, answer: PathsAnswer, *, term
     if row is None:
         return
     repo, level = RepoName.parse(row.backend), Level(row.level)
-    verdict = decide_paths(_with_patterns(repo, level, row.plan), answer.paths, complete=answer.complete)
+    entry = _with_patterns(repo, level, row.plan)
+    verdict = decide_paths(entry, answer.paths, complete=answer.complete)
     settled: Mapping[str, Any] = {"outcome_at": now, "next_deadline": None}
     if row.state != HeadState.OPEN and not Terms.from_json(row.terms).every_commit:
         # The head moved on while GitHub was asked, and nobody waits for this one any more.
@@ -322,7 +328,9 @@ def apply_paths(conn: Connection, dispatch_id: int, answer: PathsAnswer, *, term
             **settled,
         }
     else:
-        values = {"state": "planned"}
+        # In doubt it is told, and whoever asks why is told of the doubt.
+        doubt = "" if answer.paths and paths_match(entry, answer.paths) else answer.doubt or _NOT_ALL_NAMED
+        values = {"state": "planned", "reason": doubt}
         enqueue(conn, [effects.send_dispatch(dispatch_id, repo, row.thread, level)], now)
     conn.execute(update(_dispatch).where(_dispatch.c.id == dispatch_id).values(**values))
     touch_head(conn, row.head_sha, terms, now)
