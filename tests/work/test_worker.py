@@ -223,6 +223,34 @@ def test_a_performer_that_cannot_even_begin_loses_nothing(store: Store, clock: C
     assert rows(store) == [(1, "done", "")]
 
 
+def test_what_cannot_be_noted_is_not_repeated_for_ever(store: Store, clock: Clock) -> None:
+    """A note of ours that always fails ends as a dead letter, after as many tries as any other failure."""
+
+    class Unnotable(Performer):
+        async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
+            def note(_conn: Connection, _now: datetime) -> None:
+                raise ValueError("unwritable")
+
+            async def job(subject: int) -> Note | None:
+                self.performed.append(subject)
+                return note
+
+            return [(effect, partial(job, effect.subject_id)) for effect in effects]
+
+    put(store, clock, "lane", "lane")
+    performer = Unnotable(lambda _effect: None, {})
+
+    def tried(times: int) -> bool:
+        return performer.performed.count(1) == times
+
+    for number in range(1, len(SCHEDULE) + 1):
+        asyncio.run(drain(store, performer, clock, partial(tried, number)))
+        clock.advance(timedelta(hours=8))
+
+    assert (1, "dead", "internal_error") == rows(store)[0]
+    assert (1, "internal_error") in performer.given_up
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
 def test_waits_are_spread_by_a_fifth_either_way(share: float, clock: Clock) -> None:
     """What failed together must not come back together."""
