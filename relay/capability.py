@@ -40,6 +40,8 @@ class CapabilityKeys:
         if prefix != _PREFIX or not (number.isascii() and number.isdigit() and len(number) < 19) or not mac.isascii():
             return None
         dispatch_id = int(number)
+        if str(dispatch_id) != number:  # A capability has one form, so that two texts are never the same one.
+            return None
         # All keys are tried whatever the first says, so that the time taken tells nothing of which key fitted.
         fits = [hmac.compare_digest(_mac(key, dispatch_id), mac) for key in self.keys]
         return dispatch_id if any(fits) else None

@@ -21,6 +21,7 @@ from pydantic_core import from_json
 
 from allowlist.model import RepoName
 from relay.clock import Now
+from relay.edge.body import clean_text
 from relay.edge.keys import KeyCache
 from relay.edge.problems import ProblemError
 from relay.settings import BUILDKITE_ISSUER, GITHUB_ISSUER, Issuer, Pipeline
@@ -221,7 +222,7 @@ def _text(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
-    return str(value)[:_MOST_CLAIM]
+    return clean_text(str(value)[:_MOST_CLAIM])
 
 
 def _number(claims: Mapping[str, Any], name: str) -> int | None:
@@ -232,9 +233,13 @@ def _number(claims: Mapping[str, Any], name: str) -> int | None:
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        seconds = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # JSON's whole numbers have no end, and floating-point numbers do.
+        seconds = math.nan
+    if not math.isfinite(seconds):
         raise _malformed(f"its claim {name} is not a time in seconds")
-    return float(value)
+    return seconds
 
 
 def _malformed(why: str) -> ProblemError:

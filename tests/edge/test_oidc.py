@@ -67,6 +67,13 @@ async def test_a_github_token_proves_repository_run_and_event(issuers: Issuers) 
     assert (caller.repository_id or 0) + 1 == caller.owner_id
 
 
+async def test_claims_are_text_that_every_database_can_keep(issuers: Issuers) -> None:
+    """A NUL in a claim that is stored must not turn a good report into an error of the database."""
+    caller = await issuers.verifier().verify(issuers.github("org/l2", jti="a\x00b", check_run_id="7\x00"))
+
+    assert ("a\ufffdb", "7\ufffd") == (caller.jti, caller.check_run_id)
+
+
 async def test_sub_is_never_read(issuers: Issuers) -> None:
     """Its form has changed once already."""
     for sub in (None, "repo:somebody/else:ref:refs/heads/main", 7):
@@ -89,6 +96,9 @@ async def test_sub_is_never_read(issuers: Issuers) -> None:
         ({"iat": None}, "token_malformed"),
         ({"exp": "tomorrow"}, "token_malformed"),
         ({"exp": True}, "token_malformed"),
+        ({"exp": 10**400}, "token_malformed"),
+        ({"iat": 10**400}, "token_malformed"),
+        ({"nbf": 10**400}, "token_malformed"),
         ({"repository": None}, "claim_missing"),
         ({"repository": "no-slash"}, "claim_missing"),
         ({"repository_id": None}, "claim_missing"),

@@ -34,6 +34,16 @@ def test_no_text_is_a_capability_by_chance(text: str) -> None:
     assert CapabilityKeys.of([NEW]).dispatch_of(text) is None
 
 
+def test_a_capability_has_one_form() -> None:
+    """A second text that is taken for the same capability would slip past whatever compares texts."""
+    keys = CapabilityKeys.of([NEW])
+    prefix, number, mac = keys.issue(42).split(".")
+
+    others = [f"{prefix}.0{number}.{mac}", f"{prefix}.{number}.{mac.upper()}", f"{prefix}.{number}.{mac}."]
+
+    assert [None, None, None] == [keys.dispatch_of(other) for other in others]
+
+
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_a_capability_of_one_dispatch_opens_no_other(mine: int, other: int) -> None:
     """The dispatch's id is part of what is signed."""
