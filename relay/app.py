@@ -223,7 +223,14 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         hud=hud,
         keeper=keeper,
         worker=worker,
-        sweep=Sweep(store=store, terms=terms, now=now, wake=wake, seconds=settings.sweep_seconds),
+        sweep=Sweep(
+            store=store,
+            terms=terms,
+            now=now,
+            wake=wake,
+            seconds=settings.sweep_seconds,
+            keep=timedelta(days=settings.retention_days),
+        ),
     )
 
 

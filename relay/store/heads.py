@@ -11,7 +11,7 @@ from sqlalchemy import Connection, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from relay.events import PullRequestEvent, PushEvent
-from relay.plan import Plan, time_of
+from relay.plan import HeadState, Plan, time_of
 from relay.store.tables import Change
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -38,11 +38,16 @@ def write_head(
         "created_at": now,
         "updated_at": time_of(event, now),
         "received_at": now,
+        "ended_at": _ended_at(event, decided, now),
     }
     made = conn.execute(_ADD_CHANGE[conn.dialect.name], row).scalar()
     if made is not None:
         return int(made)
-    changes: dict[str, Any] = {"state": decided.head_state.value, "received_at": now}
+    changes: dict[str, Any] = {
+        "state": decided.head_state.value,
+        "received_at": now,
+        "ended_at": _ended_at(event, decided, now),
+    }
     if decided.newest:
         changes |= facts | {"updated_at": time_of(event, now)}
     if decided.describes:
@@ -54,6 +59,12 @@ def write_head(
         .returning(_change.c.id)
     ).scalar_one()
     return int(found)
+
+
+def _ended_at(event: PullRequestEvent | PushEvent, decided: Plan, now: datetime) -> datetime | None:
+    """Since when nobody waits for this head. Nobody closes a push, so it is kept from its receipt on."""
+    waits = isinstance(event, PullRequestEvent) and decided.head_state is HeadState.OPEN
+    return None if waits else now
 
 
 def _pull_request_facts(event: PullRequestEvent) -> dict[str, Any]:

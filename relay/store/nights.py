@@ -118,6 +118,7 @@ def _self_reported_change(conn: Connection, thread: str, head_sha: str, upstream
             "created_at": now,
             "updated_at": now,
             "received_at": now,
+            "ended_at": now,
         },
     ).scalar()
     if added is not None:

@@ -44,6 +44,7 @@ class Change(SQLModel, table=True):
         UniqueConstraint("thread", "head_sha", name="uq_change_thread_head"),
         Index("ix_change_head_sha", "head_sha"),
         Index("ix_change_updated_at", "updated_at"),
+        Index("ix_change_ended_at", "ended_at"),
     )
     id: int | None = Field(default=None, sa_column=_key())
     kind: str  # pull_request, push, merge_group, self_reported
@@ -67,6 +68,7 @@ class Change(SQLModel, table=True):
     created_at: datetime
     updated_at: datetime  # GitHub's own updated_at where the event has one, else our receipt: orders the heads.
     received_at: datetime
+    ended_at: datetime | None = None  # From when on it grows old (relay.store.retention); None while a gate may wait.
 
 
 class Dispatch(SQLModel, table=True):
@@ -210,7 +212,16 @@ class Check(SQLModel, table=True):
     """One check run of ours on one commit: what it should show and what GitHub last took."""
 
     __tablename__ = "check"
-    __table_args__ = (UniqueConstraint("head_sha", "name", name="uq_check_head_name"),)
+    __table_args__ = (
+        UniqueConstraint("head_sha", "name", name="uq_check_head_name"),
+        # The few that owe a write, among the many that do not.
+        Index(
+            "ix_check_owed",
+            "id",
+            sqlite_where=text("wanted IS NOT applied"),
+            postgresql_where=text("wanted IS DISTINCT FROM applied"),
+        ),
+    )
     id: int | None = Field(default=None, sa_column=_key())
     head_sha: str = Field(max_length=64)
     name: str

@@ -1,4 +1,7 @@
-"""The sweep: what no event will ever say is found by looking. Deadlines that passed, and looks that got lost."""
+"""The sweep: what no event will ever say is found by looking.
+
+Deadlines that passed, looks that got lost, and what was kept for long enough.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,39 @@ from relay.clock import Now
 from relay.store.checks import CheckTerms, heal
 from relay.store.deadlines import BATCH, Concluded, note_dead_letters, sweep_deadlines
 from relay.store.engine import Store, StoreDownError
+from relay.store.retention import KEEP, forget
 
 log = structlog.get_logger(__name__)
 
 #: How often what should not happen is looked for: checks and dispatches that a dying process left behind.
 HEAL_EVERY = timedelta(seconds=60)
 
+#: How often what was kept for long enough is looked for, and how many steps one turn takes at most.
+FORGET_EVERY = timedelta(hours=1)
+STEPS = 50
+
 
 class Sweep:
     """Looks at deadlines every few seconds. Each replica may run one: they share the work and repeat nothing."""
 
-    def __init__(self, *, store: Store, terms: CheckTerms, now: Now, wake: Callable[[], None], seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        terms: CheckTerms,
+        now: Now,
+        wake: Callable[[], None],
+        seconds: float,
+        keep: timedelta = KEEP,
+    ) -> None:
         self._store = store
         self._terms = terms
         self._now = now
         self._wake = wake
         self._seconds = seconds
+        self._keep = keep
         self._healed_at: datetime | None = None
+        self._forgot_at: datetime | None = None
         self._stopped = asyncio.Event()
         self.last_turn: datetime | None = None
 
@@ -73,6 +92,7 @@ class Sweep:
         healed = await self._heal(now)
         if every or healed:
             self._wake()
+        await self._forget(now)
         self.last_turn = self._now()
         return tuple(every)
 
@@ -88,3 +108,19 @@ class Sweep:
         if healed:
             log.warning("healed", rows=healed)
         return healed
+
+    async def _forget(self, now: datetime) -> None:
+        """Take back the room of what ended long ago, in small steps between which everybody else has a turn."""
+        if self._forgot_at is not None and now - self._forgot_at < FORGET_EVERY:
+            return
+        changes = rows = 0
+        for _ in range(STEPS):
+            step = await self._store.write(lambda conn: forget(conn, now - self._keep))
+            changes, rows = changes + step.changes, rows + step.rows
+            if not step.more:
+                self._forgot_at = now
+                break
+            if self._stopped.is_set():
+                break
+        if rows:
+            log.info("forgotten", changes=changes, rows=rows)

@@ -73,10 +73,12 @@ def upgrade() -> None:
         sa.Column("created_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=False),
         sa.Column("updated_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=False),
         sa.Column("received_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=False),
+        sa.Column("ended_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("thread", "head_sha", name="uq_change_thread_head"),
     )
     with op.batch_alter_table("change", schema=None) as batch_op:
+        batch_op.create_index("ix_change_ended_at", ["ended_at"], unique=False)
         batch_op.create_index("ix_change_head_sha", ["head_sha"], unique=False)
         batch_op.create_index(batch_op.f("ix_change_number"), ["number"], unique=False)
         batch_op.create_index("ix_change_updated_at", ["updated_at"], unique=False)
@@ -104,6 +106,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("head_sha", "name", name="uq_check_head_name"),
     )
+    with op.batch_alter_table("check", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_check_owed",
+            ["id"],
+            unique=False,
+            sqlite_where=sa.text("wanted IS NOT applied"),
+            postgresql_where=sa.text("wanted IS DISTINCT FROM applied"),
+        )
+
     op.create_table(
         "delivery",
         sa.Column("id", sqlmodel.sql.sqltypes.AutoString(length=128), nullable=False),
@@ -407,11 +418,19 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_delivery_change_id"))
 
     op.drop_table("delivery")
+    with op.batch_alter_table("check", schema=None) as batch_op:
+        batch_op.drop_index(
+            "ix_check_owed",
+            sqlite_where=sa.text("wanted IS NOT applied"),
+            postgresql_where=sa.text("wanted IS DISTINCT FROM applied"),
+        )
+
     op.drop_table("check")
     with op.batch_alter_table("change", schema=None) as batch_op:
         batch_op.drop_index("ix_change_updated_at")
         batch_op.drop_index(batch_op.f("ix_change_number"))
         batch_op.drop_index("ix_change_head_sha")
+        batch_op.drop_index("ix_change_ended_at")
 
     op.drop_table("change")
     op.drop_table("backend")
