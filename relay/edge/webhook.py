@@ -25,7 +25,6 @@ from relay.edge.signature import is_signed
 from relay.events import (
     LATER_EVENTS,
     WANTED_EVENTS,
-    BadEventError,
     Event,
     Ignored,
     InstallationEvent,
@@ -33,6 +32,7 @@ from relay.events import (
     parse,
 )
 from relay.payload import trim
+from relay.reading import BadEventError
 from relay.settings import Settings
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError

@@ -11,7 +11,6 @@ import pytest
 
 from allowlist.model import RepoName
 from relay.events import (
-    BadEventError,
     Ignored,
     InstallationEvent,
     InstalledRepository,
@@ -20,6 +19,7 @@ from relay.events import (
     PushEvent,
     parse,
 )
+from relay.reading import BadEventError
 from tests.relay.bodies import SHA_1, SHA_2, UPSTREAM, ZERO, pull_request, push, set_at
 
 DATA = Path(__file__).parent / "data"
