@@ -43,6 +43,7 @@ from relay.store import documents, schema
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
 from relay.store.reports import KeepTerms
+from relay.traffic import CountTraffic, Traffic
 from relay.work.allowlist import AllowlistKeeper, make_source
 from relay.work.outbox import Worker
 from relay.work.reconcile import Reconciler
@@ -78,6 +79,7 @@ class Relay:
     hud: HudClient | None
     keeper: AllowlistKeeper
     worker: Worker
+    traffic: Traffic
     sweep: Sweep
 
     def close(self) -> None:
@@ -189,6 +191,7 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         ),
         now=now,
     )
+    traffic = Traffic()
     worker = Worker(
         store,
         performer,
@@ -197,6 +200,7 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         name=chance.guid(),
         observer=metrics,
         retry_scale=settings.retry_scale,
+        traffic=traffic,
     )
     woken.append(worker.wake)
     return Relay(
@@ -223,6 +227,7 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         hud=hud,
         keeper=keeper,
         worker=worker,
+        traffic=traffic,
         sweep=Sweep(
             store=store,
             terms=terms,
@@ -257,6 +262,7 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
+    application.add_middleware(CountTraffic, traffic=relay.traffic)
     application.add_exception_handler(ProblemError, answer_problem)
     application.add_exception_handler(StoreDownError, answer_store_down)
     application.add_exception_handler(RequestValidationError, answer_invalid)

@@ -23,6 +23,7 @@ from relay.effects import Kind
 from relay.store import outbox
 from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Claimed, Ended
+from relay.traffic import Traffic
 from relay.work.schedule import next_try
 
 log = structlog.get_logger(__name__)
@@ -36,6 +37,13 @@ Job = Callable[[], Awaitable[Note | None]]
 IN_FLIGHT = 100
 #: The floor under every wake-up: a lost one costs at most this many seconds.
 POLL_SECONDS = 0.5
+#: Claims and notes are this far apart at least: the first of a burst goes out at once, what follows is taken together.
+GATHER_SECONDS = 0.01
+#: While more is due than may be in flight, a claim waits this long for a quarter of the places to become free.
+ROOM_SECONDS = 0.05
+#: So many effects are begun before requests that came meanwhile get their turn, and so long these are waited for.
+BEGUN_AT_ONCE = 4
+DEFER_SECONDS = 0.02
 #: How long a stopping worker waits for what it has begun.
 DRAIN_SECONDS = 15.0
 
@@ -118,6 +126,7 @@ class Worker:
         retry_scale: float = 1.0,
         in_flight: int = IN_FLIGHT,
         poll_seconds: float = POLL_SECONDS,
+        traffic: Traffic | None = None,
     ) -> None:
         self._store = store
         self._performer = performer
@@ -128,6 +137,7 @@ class Worker:
         self._retry_scale = retry_scale
         self._most = in_flight
         self._poll = poll_seconds
+        self._traffic = traffic or Traffic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
@@ -183,6 +193,7 @@ class Worker:
         self.wake()
 
     async def _turn(self) -> None:
+        began = time.perf_counter()
         self._work.clear()
         free = self._most - len(self._tasks)
         claimed: list[Claimed] = []
@@ -191,12 +202,25 @@ class Worker:
                 lambda conn: outbox.claim(conn, owner=self._name, count=free, now=self._now())
             )
             self.last_turn = self._now()
-            for effect, job in await self._begin(claimed):
+            for number, (effect, job) in enumerate(await self._begin(claimed), start=1):
                 task = asyncio.create_task(self._perform(effect, job))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+                if number % BEGUN_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                    await self._traffic.calm(DEFER_SECONDS)
         if not claimed or len(claimed) < free:
             await self._pause(self._poll)
+            await asyncio.sleep(GATHER_SECONDS - (time.perf_counter() - began))
+        else:
+            await self._room()
+
+    async def _room(self) -> None:
+        """More is due than was claimed. A claim looks at all that is owed, so it should take more than one effect."""
+        end = time.perf_counter() + ROOM_SECONDS
+        while len(self._tasks) > self._most * 3 // 4 and (left := end - time.perf_counter()) > 0:
+            self._work.clear()
+            await self._pause(left)
 
     async def _begin(self, claimed: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
         if not claimed:
@@ -277,8 +301,11 @@ class Worker:
             if batch:
                 await self._note(batch)
                 self._work.set()  # A lane may have become free.
-            if self._drained and not self._finished:
-                return
+            if self._drained:
+                if not self._finished:
+                    return
+            else:
+                await asyncio.sleep(GATHER_SECONDS)
 
     async def _note(self, batch: Sequence[_Finished]) -> None:
         notes = {finished.end.effect.id: finished.note for finished in batch}

@@ -1,0 +1,59 @@
+"""Who waits for whom inside one process: requests that somebody waits for come before work that can wait a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Traffic:
+    """Counts the requests that are being answered."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._calm = asyncio.Event()
+        self._calm.set()
+
+    def began(self) -> None:
+        """One more request is being answered."""
+        self._under_way += 1
+        self._calm.clear()
+
+    def ended(self) -> None:
+        """A request was answered."""
+        self._under_way -= 1
+        if self._under_way == 0:
+            self._calm.set()
+
+    async def calm(self, seconds: float) -> None:
+        """Wait until no request is being answered, but no longer than this: slow callers must not stop the work."""
+        if self._under_way:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._calm.wait()
+
+
+class CountTraffic:
+    """ASGI middleware that tells ``traffic`` of each request."""
+
+    def __init__(self, app: Application, traffic: Traffic) -> None:
+        self._app = app
+        self._traffic = traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._traffic.began()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._traffic.ended()
