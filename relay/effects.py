@@ -24,6 +24,11 @@ class Kind(StrEnum):
     FORWARD_HUD = "forward_hud"  # Send one report to the HUD.
     PIN_BACKEND = "pin_backend"  # Learn and pin a repository's ids.
     CONFIRM_COMMIT = "confirm_commit"  # Is a self-reported commit upstream's?
+    RUN_COMMAND = "run_command"  # Decide what a person asked for, once their role is known.
+    RERUN = "rerun"  # Ask GitHub to run again, or dispatch anew where it cannot.
+    CANCEL_RUNS = "cancel_runs"  # Ask GitHub to cancel what a closed change still runs.
+    OBSERVE = "observe"  # Look at the runs of one dispatch at GitHub.
+    RECONCILE_COMMENT = "reconcile_comment"  # Make one comment say what our record says.
 
 
 #: GitHub's secondary limits are per app and account. The repository named first tells the account; the HUD has none.
@@ -45,6 +50,11 @@ PRIORITY: Mapping[Kind, int] = MappingProxyType(
         Kind.FORWARD_HUD: 500,
         Kind.PIN_BACKEND: 100,
         Kind.CONFIRM_COMMIT: 300,
+        Kind.RUN_COMMAND: -400,
+        Kind.RERUN: -100,
+        Kind.CANCEL_RUNS: 50,
+        Kind.OBSERVE: 200,
+        Kind.RECONCILE_COMMENT: -50,
     }
 )
 
@@ -147,4 +157,68 @@ def confirm_commit(change_id: int, head_sha: str, upstream: RepoName) -> NewEffe
         subject=head_sha,
         priority=PRIORITY[Kind.CONFIRM_COMMIT],
         coalesce_key=f"confirm {head_sha}",
+    )
+
+
+def run_command(command_id: int, number: int | None, upstream: RepoName) -> NewEffect:
+    """Decide a command. Those of one pull request are decided in the order in which they came."""
+    return NewEffect(
+        Kind.RUN_COMMAND,
+        f"command {number}",
+        pacing_of(upstream),
+        subject_id=command_id,
+        priority=PRIORITY[Kind.RUN_COMMAND],
+    )
+
+
+def rerun(dispatch_id: int, backend: RepoName, run_id: str, *, only_failed: bool) -> NewEffect:
+    """Run one run of a dispatch again, wholly or what failed of it."""
+    mode = "failed" if only_failed else "all"
+    return NewEffect(
+        Kind.RERUN,
+        f"rerun {dispatch_id}",
+        pacing_of(backend),
+        subject_id=dispatch_id,
+        subject=f"{mode} {run_id}",
+        priority=PRIORITY[Kind.RERUN],
+        coalesce_key=f"rerun {dispatch_id} {run_id}",
+    )
+
+
+def cancel_runs(dispatch_id: int, backend: RepoName) -> NewEffect:
+    """Cancel the known runs of a dispatch that nobody waits for any more."""
+    return NewEffect(
+        Kind.CANCEL_RUNS,
+        f"cancel {dispatch_id}",
+        pacing_of(backend),
+        subject_id=dispatch_id,
+        subject=str(backend),
+        priority=PRIORITY[Kind.CANCEL_RUNS],
+        coalesce_key=f"cancel {dispatch_id}",
+    )
+
+
+def observe(dispatch_id: int, backend: RepoName, *, delay: timedelta = timedelta()) -> NewEffect:
+    """Look at the runs of a dispatch at GitHub, ``delay`` from now at the earliest."""
+    return NewEffect(
+        Kind.OBSERVE,
+        f"observe {dispatch_id}",
+        pacing_of(backend),
+        subject_id=dispatch_id,
+        subject=str(backend),
+        priority=PRIORITY[Kind.OBSERVE],
+        delay=delay,
+        coalesce_key=f"observe {dispatch_id}",
+    )
+
+
+def reconcile_comment(comment_id: int, number: int, upstream: RepoName) -> NewEffect:
+    """Make a comment say what our record says."""
+    return NewEffect(
+        Kind.RECONCILE_COMMENT,
+        f"comment {number} {comment_id}",
+        pacing_of(upstream),
+        subject_id=comment_id,
+        priority=PRIORITY[Kind.RECONCILE_COMMENT],
+        coalesce_key=f"comment {comment_id}",
     )

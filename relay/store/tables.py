@@ -112,6 +112,9 @@ class Dispatch(SQLModel, table=True):
     legs_reported: int = 0
     legs_expected: int | None = None
     late: bool = False  # A report arrived after we had concluded.
+    cause: str = ""  # Who or what asked for a dispatch that is no webhook's own: a command, a button.
+    observed_at: datetime | None = None  # When GitHub was last asked about its runs.
+    observe_note: str = ""  # What could not be observed, and why.
 
 
 class Report(SQLModel, table=True):
@@ -328,10 +331,85 @@ class Backend(SQLModel, table=True):
     pinned_at: datetime | None = None
     paused_until: datetime | None = None
     pause_reason: str | None = None
+    demoted_to: int | None = None  # A level below the allowlist's, until then; needs no change of the file.
+    demoted_until: datetime | None = None
+    demote_reason: str | None = None
     last_seen_at: datetime | None = None
     last_sent_at: datetime | None = None
     last_error: str | None = Field(default=None, sa_type=Text)
     last_error_at: datetime | None = None
+
+
+class Command(SQLModel, table=True):
+    """Something a person asked of us, by a comment or a button. Decided once GitHub has told their role."""
+
+    __tablename__ = "command"
+    id: int | None = Field(default=None, sa_column=_key())
+    delivery_id: str = Field(unique=True, max_length=128)  # The webhook that brought it: a redelivery asks nothing new.
+    source: str  # comment, check_run, check_suite, action
+    number: int | None = Field(default=None, sa_type=_BIG, index=True)
+    head_sha: str | None = Field(default=None, max_length=64)
+    comment_id: int | None = Field(default=None, sa_type=_BIG)
+    sender: str
+    verb: str  # status, run, rerun, override, help
+    backend: str | None = None
+    check_id: int | None = Field(default=None, sa_type=_BIG)
+    words: str = Field(default="", sa_type=Text)  # An override's reason, as it was written.
+    state: str = "asked"  # asked, done, refused, failed
+    role: str | None = None  # GitHub's role_name of the sender when it was decided.
+    outcome: str = Field(default="", sa_type=Text)
+    created_at: datetime
+    decided_at: datetime | None = None
+
+
+class Override(SQLModel, table=True):
+    """A person takes responsibility for one backend's answer on one head."""
+
+    __tablename__ = "override"
+    __table_args__ = (UniqueConstraint("head_sha", "backend", name="uq_override_head_backend"),)
+    id: int | None = Field(default=None, sa_column=_key())
+    head_sha: str = Field(max_length=64)
+    backend: str
+    number: int | None = Field(default=None, sa_type=_BIG)
+    who: str
+    why: str = Field(sa_type=Text)
+    at: datetime
+
+
+class Comment(SQLModel, table=True):
+    """One comment of ours on a pull request: what it should say and what GitHub last took."""
+
+    __tablename__ = "comment"
+    __table_args__ = (UniqueConstraint("number", "topic", name="uq_comment_number_topic"),)
+    id: int | None = Field(default=None, sa_column=_key())
+    number: int = Field(sa_type=_BIG)
+    topic: str = Field(max_length=300)  # What it is about; one comment for each topic. Never parsed.
+    body: str = Field(sa_type=Text)
+    wanted: str = Field(max_length=64)  # Hash of the body.
+    applied: str | None = Field(default=None, max_length=64)
+    github_id: int | None = Field(default=None, sa_type=_BIG)
+    creating: bool = False  # A create was sent and its answer never noted: look before creating again.
+    head_sha: str | None = Field(default=None, max_length=64)  # The head for which it last named people.
+    created_at: datetime
+    written_at: datetime | None = None
+    last_error: str | None = Field(default=None, sa_type=Text)
+
+
+class Observation(SQLModel, table=True):
+    """One attempt of one run as GitHub shows it."""
+
+    __tablename__ = "observation"
+    __table_args__ = (UniqueConstraint("dispatch_id", "run_id", "run_attempt", name="uq_observation_attempt"),)
+    id: int | None = Field(default=None, sa_column=_key())
+    dispatch_id: int = Field(sa_type=_BIG, foreign_key="dispatch.id")
+    run_id: str
+    run_attempt: int
+    status: str
+    conclusion: str | None = None
+    workflow: str = ""  # The workflow file's path.
+    jobs: str = Field(default="[]", sa_type=Text)  # JSON list of {id, name, status, conclusion}.
+    etag: str | None = None
+    seen_at: datetime
 
 
 class Audit(SQLModel, table=True):
