@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
 
 from allowlist.model import Allowlist, Level, RepoName
 from levels.outcomes import FAILURE_LIKE, Outcome
@@ -36,6 +36,50 @@ MOST_PLANS = 5
 _FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)
 
 
+# Built once: to build these for each look costs more than to run them.
+_CHECK = select(_check).where(_check.c.id == bindparam("check_id"))
+_CHANGES = (
+    select(_change)
+    .where(_change.c.head_sha == bindparam("head_sha"), _change.c.kind.in_(CHECKED_KINDS))
+    .order_by(_change.c.received_at, _change.c.id)
+)
+
+
+def _newest(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """The newest dispatch of each change and backend that owes a result."""
+    newest = (
+        select(func.max(_dispatch.c.id))
+        .where(
+            _dispatch.c.change_id.in_(bindparam("change_ids", expanding=True)),
+            _dispatch.c.purpose == "test",
+            *conditions,
+        )
+        .group_by(_dispatch.c.change_id, _dispatch.c.backend)
+    )
+    return (
+        select(_dispatch, _backend.c.private, _backend.c.repository_id)
+        .select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
+        .where(_dispatch.c.id.in_(newest))
+        .order_by(_dispatch.c.id)
+    )
+
+
+_NEWEST = _newest()
+_NEWEST_OF_BACKEND = _newest(_dispatch.c.backend == bindparam("backend"))
+_PLANS = (
+    select(_delivery.c.plan)
+    .where(_delivery.c.change_id.in_(bindparam("change_ids", expanding=True)))
+    .order_by(_delivery.c.received_at, _delivery.c.id)
+    .limit(MOST_PLANS)
+)
+_LEGS = (
+    select(_job, _report.c.workflow_name)
+    .select_from(_job.outerjoin(_report, _report.c.id == _job.c.report_id))
+    .where(_job.c.dispatch_id.in_(bindparam("dispatch_ids", expanding=True)), _job.c.deciding)
+    .order_by(_job.c.backend_version, _job.c.suite_version, _job.c.job_name, _job.c.id)
+)
+
+
 def load_check(
     conn: Connection, check_id: int, terms: CheckTerms, *, listed: Allowlist | None = None
 ) -> CheckFacts | None:
@@ -44,7 +88,7 @@ def load_check(
     ``listed`` is the allowlist in force, so that a backend whose level went down is held back by nothing it may no
     longer do. Without one the levels at dispatch stand.
     """
-    row = conn.execute(select(_check).where(_check.c.id == check_id)).first()
+    row = conn.execute(_CHECK, {"check_id": check_id}).first()
     if row is None:
         return None
     changes = _changes(conn, row.head_sha)
@@ -72,11 +116,7 @@ def load_check(
 
 
 def _changes(conn: Connection, head_sha: str) -> tuple[ChangeFacts, ...]:
-    rows = conn.execute(
-        select(_change)
-        .where(_change.c.head_sha == head_sha, _change.c.kind.in_(CHECKED_KINDS))
-        .order_by(_change.c.received_at, _change.c.id)
-    ).all()
+    rows = conn.execute(_CHANGES, {"head_sha": head_sha}).all()
     gone = [row.thread for row in rows if row.state != "open"]
     later: dict[str, str] = {}
     if gone and len(gone) == len(rows):
@@ -112,17 +152,11 @@ def _dispatches(
     labels = {change.id: change.labels for change in changes if change.is_open}
     if not labels:
         return ()
-    newest = select(func.max(_dispatch.c.id)).where(
-        _dispatch.c.change_id.in_(sorted(labels)), _dispatch.c.purpose == "test"
-    )
-    if backend is not None:
-        newest = newest.where(_dispatch.c.backend == str(backend))
-    rows = conn.execute(
-        select(_dispatch, _backend.c.private, _backend.c.repository_id)
-        .select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
-        .where(_dispatch.c.id.in_(newest.group_by(_dispatch.c.change_id, _dispatch.c.backend)))
-        .order_by(_dispatch.c.id)
-    ).all()
+    of = {"change_ids": sorted(labels)}
+    if backend is None:
+        rows = conn.execute(_NEWEST, of).all()
+    else:
+        rows = conn.execute(_NEWEST_OF_BACKEND, {**of, "backend": str(backend)}).all()
     legs = _legs(conn, [row.id for row in rows]) if backend is not None else {}
     return tuple(_dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed) for row in rows)
 
@@ -187,12 +221,8 @@ def _left_out(
     asked = {str(one.backend) for one in dispatches}
     if not gating.keys() - asked:
         return ()
-    plans = conn.execute(
-        select(_delivery.c.plan)
-        .where(_delivery.c.change_id.in_([change.id for change in changes if change.is_open]))
-        .order_by(_delivery.c.received_at, _delivery.c.id)
-        .limit(MOST_PLANS)
-    ).scalars()
+    open_changes = [change.id for change in changes if change.is_open]
+    plans = conn.execute(_PLANS, {"change_ids": open_changes}).scalars()
     found: dict[str, LeftOut] = {}
     for plan in plans:
         for decision in json.loads(plan):
@@ -204,12 +234,7 @@ def _left_out(
 
 
 def _legs(conn: Connection, dispatch_ids: Sequence[int]) -> dict[int, tuple[LegFacts, ...]]:
-    rows = conn.execute(
-        select(_job, _report.c.workflow_name)
-        .select_from(_job.outerjoin(_report, _report.c.id == _job.c.report_id))
-        .where(_job.c.dispatch_id.in_(dispatch_ids), _job.c.deciding)
-        .order_by(_job.c.backend_version, _job.c.suite_version, _job.c.job_name, _job.c.id)
-    ).all()
+    rows = conn.execute(_LEGS, {"dispatch_ids": list(dispatch_ids)}).all()
     failing = [row.report_id for row in rows if row.conclusion in _FAILING or row.failed]
     tests = _failed_tests(conn, failing[:MOST_LEGS_WITH_TESTS])
     legs: defaultdict[int, list[LegFacts]] = defaultdict(list)

@@ -142,6 +142,20 @@ _SENT = (
 )
 
 
+_BACKEND_SENT = (
+    update(_backend)
+    .where(
+        _backend.c.repo == bindparam("b_repo"),
+        # A row that is written by every dispatch would make replicas wait for each other.
+        or_(
+            _backend.c.last_sent_at.is_(None),
+            _backend.c.last_sent_at < bindparam("b_before", type_=_backend.c.last_sent_at.type),
+        ),
+    )
+    .values(last_sent_at=bindparam("b_now", type_=_backend.c.last_sent_at.type))
+)
+
+
 def note_sent(conn: Connection, sent: ToSend, located: Located | None, now: datetime) -> None:
     """GitHub took the dispatch. ``located`` pins the repository where it was not pinned yet."""
     conn.execute(_SENT, {"b_id": sent.id, "b_now": now, "b_deadline": now + sent.terms.queue})
@@ -149,15 +163,8 @@ def note_sent(conn: Connection, sent: ToSend, located: Located | None, now: date
         sent.address.repository_id is None or sent.address.installation_id != located.installation_id
     ):
         pin(conn, sent.address.repo, located, now)
-    conn.execute(
-        update(_backend)
-        .where(
-            _backend.c.repo == str(sent.address.repo),
-            # A row that is written by every dispatch would make replicas wait for each other.
-            or_(_backend.c.last_sent_at.is_(None), _backend.c.last_sent_at < now - timedelta(seconds=10)),
-        )
-        .values(last_sent_at=now)
-    )
+    seen = {"b_repo": str(sent.address.repo), "b_now": now, "b_before": now - timedelta(seconds=10)}
+    conn.execute(_BACKEND_SENT, seen)
 
 
 def note_overtaken(conn: Connection, sent: ToSend, now: datetime) -> None:
@@ -248,11 +255,12 @@ def pin(conn: Connection, repo: RepoName, located: Located, now: datetime) -> No
     )
 
 
+_ADDRESS = select(_backend.c.repository_id, _backend.c.installation_id).where(_backend.c.repo == bindparam("repo"))
+
+
 def address_of(conn: Connection, repo: RepoName) -> Address:
     """What we know of where this repository lives."""
-    row = conn.execute(
-        select(_backend.c.repository_id, _backend.c.installation_id).where(_backend.c.repo == str(repo))
-    ).first()
+    row = conn.execute(_ADDRESS, {"repo": str(repo)}).first()
     return Address(repo) if row is None else Address(repo, row.repository_id, row.installation_id)
 
 
