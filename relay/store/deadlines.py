@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, insert, select, update
+from sqlalchemy import Connection, exists, insert, select, update
 
 from allowlist.model import RepoName
 from levels.legs import Leg, Status
@@ -20,6 +20,7 @@ from relay.effects import Kind
 from relay.store.check_facts import outcome_of
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.dispatching import load_to_send, note_backend_error, note_undelivered
+from relay.store.outbox import dead_of
 from relay.store.tables import Audit, Change, Dispatch, Effect, Job
 from relay.terms import Terms
 from relay.words import clock, deadline_sentence, outcome_phrase
@@ -33,7 +34,7 @@ _job = Job.__table__  # type: ignore[attr-defined]
 #: Rows locked by one pass. What is left over is taken by the next.
 BATCH = 200
 
-_SENDING = (Kind.DISPATCH.value, Kind.DECIDE_PATHS.value)
+_SENDING = (Kind.DISPATCH, Kind.DECIDE_PATHS)
 
 #: Who an act of the relay itself is put down to.
 SELF = "relay"
@@ -82,12 +83,14 @@ def note_dead_letters(conn: Connection, now: datetime, check_terms: CheckTerms, 
     """
     again = _effect.alias("again")
     waiting = exists(again.c.id).where(
-        again.c.kind.in_(_SENDING), again.c.subject_id == _dispatch.c.id, again.c.state.in_(("ready", "running"))
+        again.c.kind.in_([kind.value for kind in _SENDING]),
+        again.c.subject_id == _dispatch.c.id,
+        again.c.state.in_(("ready", "running")),
     )
     rows = conn.execute(
         select(_dispatch.c.id, _effect.c.reason, _effect.c.detail)
-        .join(_effect, and_(_effect.c.subject_id == _dispatch.c.id, _effect.c.kind.in_(_SENDING)))
-        .where(_effect.c.state == "dead", _dispatch.c.state.in_(("planned", "pending_paths")), ~waiting)
+        .join(_effect, _effect.c.subject_id == _dispatch.c.id)
+        .where(dead_of(_SENDING), _dispatch.c.state.in_(("planned", "pending_paths")), ~waiting)
         .order_by(_effect.c.id)
         .limit(count)
     ).all()

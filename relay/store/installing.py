@@ -15,7 +15,7 @@ from relay.events import InstallationEvent
 from relay.plan import Decision
 from relay.store.checks import CheckTerms
 from relay.store.intake import Received, Recorded, note_delivery, note_plan
-from relay.store.outbox import enqueue, on_conflict_do_nothing, revive
+from relay.store.outbox import dead_of, enqueue, on_conflict_do_nothing, revive
 from relay.store.reviving import revive_dispatches
 from relay.store.tables import Backend, Effect
 
@@ -68,8 +68,7 @@ def _installed(
     pinned = tuple(Decision("pin_backend", str(repo), "installed") for repo in recorded)
     dead = conn.execute(
         select(_effect.c.subject_id).where(
-            _effect.c.state == "dead",
-            _effect.c.kind == Kind.DISPATCH.value,
+            dead_of([Kind.DISPATCH]),
             _effect.c.subject.in_(repos),
             _effect.c.reason.in_(MENDED),
         )

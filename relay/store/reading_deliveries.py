@@ -12,6 +12,7 @@ from sqlalchemy import Connection, and_, func, select, tuple_
 
 from levels.outcomes import Outcome
 from relay.effects import Kind
+from relay.store.outbox import IS_DEAD
 from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Decided, Page, bounded, decisions_of, name_of, paged
 from relay.store.tables import Attempt, Change, Delivery, Dispatch, Effect
 
@@ -163,7 +164,7 @@ def dead_letters(conn: Connection, *, before: int | None = None, limit: int = US
         .select_from(
             _effect.outerjoin(_dispatch, and_(_dispatch.c.id == _effect.c.subject_id, _effect.c.kind.in_(_SENDING)))
         )
-        .where(_effect.c.state == "dead")
+        .where(IS_DEAD)
         .order_by(_effect.c.id.desc())
         .limit(limit + 1)
     )

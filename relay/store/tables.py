@@ -280,7 +280,7 @@ class Effect(SQLModel, table=True):
         Index("ix_effect_subject", "kind", "subject_id"),
         Index(
             "ix_effect_dead",
-            "finished_at",
+            "id",
             sqlite_where=text("state = 'dead'"),
             postgresql_where=text("state = 'dead'"),
         ),

@@ -168,7 +168,7 @@ def upgrade() -> None:
     with op.batch_alter_table("effect", schema=None) as batch_op:
         batch_op.create_index(
             "ix_effect_dead",
-            ["finished_at"],
+            ["id"],
             unique=False,
             sqlite_where=sa.text("state = 'dead'"),
             postgresql_where=sa.text("state = 'dead'"),
