@@ -1,0 +1,59 @@
+"""Commands: how a comment is read, who may ask for what, and what every command means. Pure.
+
+Only the first line of a new comment on a pull request is read. What it says is kept as it was written, and decided
+once GitHub has told what its sender may do (``relay.work.commands``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: What every command starts with.
+PREFIX = "/crcr"
+
+#: More of a first line than this is not read: a reason fits, a flood does not.
+MAX_WORDS = 1_000
+
+
+class Verb(StrEnum):
+    """What can be asked."""
+
+    STATUS = "status"
+    RUN = "run"
+    RERUN = "rerun"
+    OVERRIDE = "override"
+    HELP = "help"
+    UNKNOWN = "unknown"  # The line starts like a command and is none; its words are kept for the answer.
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A command as it was written. ``backend`` is not looked up yet; both texts are hostile."""
+
+    verb: Verb
+    backend: str | None = None
+    words: str = ""
+
+
+#: The verbs behind which a backend may stand.
+_NAMES_BACKEND = frozenset({Verb.RUN, Verb.RERUN, Verb.OVERRIDE})
+
+
+def spoken(body: str) -> Spoken | None:
+    """Read a comment's first line, or None where it is no command."""
+    first = re.split(r"[\r\n]", body, maxsplit=1)[0]
+    parts = first[:MAX_WORDS].split()
+    # Text that is set in from the margin is a quotation of code in Markdown, and asks nothing.
+    if not parts or first[0].isspace() or parts[0].lower() != PREFIX:
+        return None
+    try:
+        verb = Verb(parts[1].lower()) if len(parts) > 1 else Verb.HELP
+    except ValueError:
+        verb = Verb.UNKNOWN
+    if verb is Verb.UNKNOWN:
+        return Spoken(verb, words=" ".join(parts[1:]))
+    if verb in _NAMES_BACKEND and len(parts) > 2:
+        return Spoken(verb, parts[2], " ".join(parts[3:]))
+    return Spoken(verb, words=" ".join(parts[2:]))
