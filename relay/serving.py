@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import uvicorn
 
 from relay.app import Relay, Role, create_app
+from relay.patience import PatientProtocol
 
 # More requests than any honest caller has in flight; beyond it answers are 503 at once instead of late.
 _MOST_AT_ONCE = 2_000
@@ -30,6 +31,7 @@ def _server(relay: Relay, role: Role) -> uvicorn.Server:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=20,
         backlog=2048,
+        http=PatientProtocol,
         ws="none",
     )
     return uvicorn.Server(config)

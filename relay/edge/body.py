@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -14,24 +15,32 @@ from relay.edge.problems import ProblemError
 #: Deeper nesting than this is nobody's honest message, and a parser that recurses would run out of stack.
 MAX_DEPTH = 200
 
+#: A body that takes longer, in seconds, is not waited for: whoever sends a byte a minute would hold its place for ever.
+BODY_SECONDS = 60.0
+
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NOT_BRACKET = re.compile(rb"[^\[\]{}]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body, refused with 413 as soon as it is known to exceed ``limit`` bytes."""
+async def read_body(request: Request, limit: int, *, seconds: float = BODY_SECONDS) -> bytes:
+    """The whole body, refused with 413 as soon as it is known to exceed ``limit`` bytes, with 408 if it is too slow."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            chunks.append(chunk)
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise ProblemError(
+            408, "body_too_slow", f"The body did not come within {seconds:g} seconds. Send again."
+        ) from None
     except ClientDisconnect:
         raise ProblemError(400, "body_incomplete", "The connection ended before the whole body had come.") from None
     return b"".join(chunks)

@@ -67,6 +67,7 @@ _DESCRIBED: dict[int | str, dict[str, Any]] = {
     401: {"description": "The token is missing, malformed, of another audience or issuer, or expired.", **_PROBLEM},
     403: {"description": "The caller may not report this; the code says why.", **_PROBLEM},
     404: {"description": "No such dispatch.", **_PROBLEM},
+    408: {"description": "The body did not come in time.", **_PROBLEM},
     413: {"description": "The body is too large.", **_PROBLEM},
     422: {"description": "Fields are wrong; each is named with its rule.", **_PROBLEM},
     429: {"description": "Too many calls; nothing was consumed.", **_PROBLEM},

@@ -59,6 +59,8 @@ class ProblemError(Exception):
     def response(self) -> JSONResponse:
         """The answer to send."""
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        if self.status == 408:
+            headers["Connection"] = "close"  # What is left of the request would otherwise still be waited for.
         return JSONResponse(self.body(), self.status, headers, MEDIA_TYPE)
 
 

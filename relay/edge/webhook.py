@@ -81,6 +81,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     202: {"description": "Accepted after one durable commit, or ignored with the reason."},
     400: {"description": "No delivery id, no event name, or a body that is not a JSON object.", **_PROBLEM},
     401: {"description": "No signature, or none of ours. Nothing was stored.", **_PROBLEM},
+    408: {"description": "The body did not come in time.", **_PROBLEM},
     413: {"description": "The body exceeds GitHub's cap.", **_PROBLEM},
     422: {"description": "An event that we act on lacks what we need of it; each field is named.", **_PROBLEM},
     503: {"description": "The database did not answer. Nothing was kept; send again.", **_PROBLEM},

@@ -319,7 +319,7 @@ def test_the_description_names_every_answer(hook: Hook) -> None:
     """The OpenAPI description is what other people's tools believe."""
     operation = hook.app.openapi()["paths"]["/github/webhook"]["post"]
 
-    assert {"200", "202", "400", "401", "413", "422", "503"} == operation["responses"].keys()
+    assert {"200", "202", "400", "401", "408", "413", "422", "503"} == operation["responses"].keys()
     assert {"X-GitHub-Event", "X-GitHub-Delivery", "X-Hub-Signature-256"} == {
         parameter["name"] for parameter in operation["parameters"]
     }

@@ -1,0 +1,125 @@
+"""Callers that never get to the point: none of them holds a place for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from relay.edge.body import read_body
+from relay.edge.problems import ProblemError
+from relay.patience import PatientProtocol
+
+_WHOLE = b"GET / HTTP/1.1\r\nHost: relay\r\n\r\n"
+
+
+class _Hasty(PatientProtocol):
+    head_seconds = 0.2
+
+
+async def _service(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers GET at once, and POST when its body has come, for which it waits a fifth of a second."""
+    request = Request(scope, receive)
+    try:
+        if request.method == "POST":
+            await read_body(request, 100, seconds=0.2)
+    except ProblemError as problem:
+        await problem.response()(scope, receive, send)
+        return
+    await PlainTextResponse("well")(scope, receive, send)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where that service answers, behind a protocol that waits a fifth of a second for a request's head."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(_service, log_config=None, lifespan="off", http=_Hasty, ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.005)
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join(10)
+
+
+def _answer(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
+    """What comes back for these parts, with a pause before each but the first, until the other side closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as caller:
+        with contextlib.suppress(ConnectionError):
+            for number, part in enumerate(parts):
+                time.sleep(pause if number else 0.0)
+                caller.sendall(part)
+        heard = b""
+        with contextlib.suppress(ConnectionError):
+            while more := caller.recv(65_536):
+                heard += more
+        return heard
+
+
+@pytest.mark.parametrize(
+    ("parts", "pause"),
+    [((), 0.0), ((b"GET / HT",), 0.0), (tuple(bytes([byte]) for byte in _WHOLE), 0.05)],
+    ids=["nothing", "half a line", "a byte at a time"],
+)
+def test_a_request_whose_head_does_not_come_is_not_waited_for(
+    port: int, parts: tuple[bytes, ...], pause: float
+) -> None:
+    """Two thousand connections that say nothing would leave no place for GitHub's."""
+    assert b"" == _answer(port, *parts, pause=pause)
+
+
+def test_a_later_request_on_the_same_connection_is_not_waited_for_either(port: int) -> None:
+    """One whole request buys no more time for the next."""
+    heard = _answer(port, _WHOLE, b"GET / HT", pause=0.05)
+
+    assert 1 == heard.count(b"200 OK")
+
+
+def test_a_body_that_does_not_come_is_answered_408_and_the_connection_closed(port: int) -> None:
+    """A caller that is honest and slow learns why, and one that is not loses its place."""
+    heard = _answer(port, b"POST / HTTP/1.1\r\nHost: relay\r\nContent-Length: 9\r\n\r\n", b"a", pause=0.05)
+
+    assert heard.startswith(b"HTTP/1.1 408 ")
+    assert b"body_too_slow" in heard
+
+
+def test_requests_that_come_at_once_are_answered_however_many(port: int) -> None:
+    """The wait ends with the head: a connection in use lives longer than the wait for one request."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as caller:
+        heard = b""
+        for count in range(1, 5):
+            caller.sendall(_WHOLE)
+            while heard.count(b"well") < count:
+                heard += caller.recv(65_536)
+            time.sleep(0.1)
+
+    assert 4 == heard.count(b"200 OK")
+
+
+async def _never(request: Request) -> int:
+    try:
+        await read_body(request, 10, seconds=0.01)
+    except ProblemError as problem:
+        return problem.status
+    return 200
+
+
+def test_the_time_is_for_the_whole_body() -> None:
+    """Each byte in time does not make the whole in time."""
+
+    async def drip() -> dict[str, object]:
+        await asyncio.sleep(0.002)
+        return {"type": "http.request", "body": b"", "more_body": True}
+
+    assert 408 == asyncio.run(_never(Request({"type": "http", "method": "POST", "headers": []}, drip)))
