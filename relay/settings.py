@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -97,7 +96,9 @@ class Settings(BaseSettings):
         ".github/allowlist.yml",
         description="A file, owner/repo:path@ref fetched through the app, or a GitHub blob URL.",
     )
-    allowlist_seconds: float = Field(30.0, gt=0, description="How often the allowlist is reread, in seconds.")
+    allowlist_seconds: float = Field(
+        30.0, gt=0, le=86_400, description="How often the allowlist is reread, in seconds."
+    )
     database_url: str = Field("sqlite:///crcr.db", description="SQLite or PostgreSQL, as SQLAlchemy writes it.")
     oidc_audience: str = Field(PRODUCTION_AUDIENCE, min_length=1, description="The audience a token must name.")
     oidc_issuers: tuple[Issuer, ...] = Field(DEFAULT_ISSUERS, description='JSON list of {"issuer", "jwks_url"}.')
@@ -107,20 +108,16 @@ class Settings(BaseSettings):
     hud_api_url: str | None = Field(None, description="Where reports are forwarded; off when unset.")
     hud_key: SecretStr | None = Field(None, description="Sent to the HUD as x-hud-internal-bot.")
     public_url: str = Field("http://127.0.0.1:8000", description="Where people and backends reach this service.")
-    admin_tokens: Annotated[Mapping[str, SecretStr], NoDecode] = Field(
-        default_factory=dict, description="name:secret pairs, comma-separated."
-    )
     label_prefix: str = Field("ciflow/crcr/", min_length=1, description="What an L3 label starts with.")
     checks: Literal["backend", "job"] = Field("backend", description="job adds production's names, one per job.")
-    retention_days: int = Field(90, ge=1, description="How long rows of a finished change are kept.")
+    retention_days: int = Field(90, ge=1, le=36_500, description="How long rows of a finished change are kept.")
     legacy_ignored: bool = Field(False, description="Answer L1 and unlisted callers 200 ignored, as production does.")
     outcomes: Mapping[Outcome, GateEffect] = Field(
         default_factory=dict, description="JSON: outcome to gate effect, where it differs from the table."
     )
-    check_interval_seconds: float = Field(3.0, ge=0, description="A check run is written at most this often.")
-    sweep_seconds: float = Field(5.0, gt=0, description="How often deadlines are looked at.")
-    merge_group_minutes: float = Field(50.0, gt=0, description="Deadline of a merge group's gate.")
-    retry_scale: float = Field(1.0, gt=0, description="Multiplies the retry schedule; below 1 for demos only.")
+    check_interval_seconds: float = Field(3.0, ge=0, le=3_600, description="A check run is written at most this often.")
+    sweep_seconds: float = Field(5.0, gt=0, le=3_600, description="How often deadlines are looked at.")
+    retry_scale: float = Field(1.0, gt=0, le=100, description="Multiplies the retry schedule; below 1 for demos only.")
 
     @field_validator("upstream", mode="before")
     @classmethod
@@ -131,20 +128,6 @@ class Settings(BaseSettings):
     @classmethod
     def _split_secrets(cls, value: object) -> object:
         return _split(value)
-
-    @field_validator("admin_tokens", mode="before")
-    @classmethod
-    def _split_tokens(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        pairs: dict[str, str] = {}
-        for part in value.split(","):
-            name, colon, secret = part.strip().partition(":")
-            if part.strip() and not (colon and name and len(secret) >= 16):
-                raise ValueError("expected name:secret pairs, each secret of at least 16 characters")
-            if part.strip():
-                pairs[name] = secret
-        return pairs
 
     @field_validator("buildkite_pipelines", mode="before")
     @classmethod
@@ -181,11 +164,6 @@ class Settings(BaseSettings):
             raise ValueError("HUD_API_URL needs HUD_KEY")
         return self
 
-    @property
-    def merge_group_deadline(self) -> timedelta:
-        """How long a merge group's gate may stay open."""
-        return timedelta(minutes=self.merge_group_minutes)
-
 
 SECRET_FIELDS = (
     "github_private_key",
@@ -193,7 +171,6 @@ SECRET_FIELDS = (
     "webhook_secrets",
     "secret_keys",
     "hud_key",
-    "admin_tokens",
     "database_url",
 )
 
