@@ -1,0 +1,103 @@
+"""The relay as people run it: a process of its own with its environment, which can be killed at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from relay.serving import listening_socket
+from tests.stories.world import World
+
+#: What a process needs of ours to find its interpreter's modules; no setting of the caller's may reach it.
+_KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
+
+
+def environment(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as the environment holds them."""
+    found = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    for name, value in settings.items():
+        if name == "oidc_issuers":
+            text = json.dumps(value)
+        elif isinstance(value, tuple):
+            text = ",".join(value)
+        else:
+            text = str(value)
+        found[f"CRCR_{name.upper()}"] = text
+    return found
+
+
+def run(world: World, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end, with the world's settings and those given."""
+    return subprocess.run(
+        [sys.executable, "-m", "relay", *arguments],
+        env=environment(world.settings() | settings),
+        cwd=world.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class RelayProcess:
+    """One process that serves the world's backends on a port of its own."""
+
+    def __init__(self, world: World, log: Path) -> None:
+        with listening_socket() as (_, port):
+            self.url = f"http://127.0.0.1:{port}"
+        self._log = log.open("ab")
+        self.log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "relay", "serve", "--port", str(port)],
+            env=environment(world.settings() | {"public_url": self.url}),
+            cwd=world.folder,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def wait_until_ready(self, timeout: float = 60.0) -> None:
+        """Block until it can do its work. Raises TimeoutError with what it said."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                urllib.request.urlopen(f"{self.url}/readyz", timeout=5).close()
+            except OSError:
+                time.sleep(0.02)
+            else:
+                return
+        raise TimeoutError(f"the relay did not become ready: {self.log.read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs, nothing is flushed."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(30)
+        self._log.close()
+
+    def stop(self) -> int:
+        """SIGTERM, as a deploy does; returns the exit status."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        status = self._process.wait(30)
+        self._log.close()
+        return status
+
+
+@contextlib.contextmanager
+def relay_process(world: World) -> Iterator[RelayProcess]:
+    """A ready process, ended with the block at the latest. The simulator's webhooks point at it."""
+    process = RelayProcess(world, world.folder / "relay.log")
+    try:
+        process.wait_until_ready()
+        world.sim.webhook_url = f"{process.url}/github/webhook"
+        yield process
+    finally:
+        process.stop()
