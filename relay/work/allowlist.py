@@ -36,6 +36,11 @@ log = structlog.get_logger(__name__)
 _REPO_PATH = re.compile(r"(?P<repo>[^/\s:]+/[^/\s:]+):(?P<path>[^@]+?)(?:@(?P<ref>[^@]+))?")
 
 
+#: A file that is the same twice, this far apart, is taken to be written whole.
+_SETTLED_SECONDS = 0.05
+_MOST_LOOKS = 100
+
+
 class SourceError(Exception):
     """The allowlist could not be read just now; the message says where and why."""
 
@@ -55,12 +60,18 @@ class FileSource:
     path: Path
 
     async def read(self, etag: str | None) -> FileVersion | None:
-        """The file's bytes. Raises SourceError when it cannot be read."""
+        """The file's bytes, once they have stopped changing. Raises SourceError when it cannot be read."""
         try:
             text = await asyncio.to_thread(self._read)
+            for _ in range(_MOST_LOOKS):
+                # An editor empties a file before it writes it, and a list without entries is one that may be meant.
+                await asyncio.sleep(_SETTLED_SECONDS)
+                before, text = text, await asyncio.to_thread(self._read)
+                if before == text:
+                    return FileVersion(text, None)
         except OSError as error:
             raise SourceError(f"cannot read {self.path}: {error.strerror or type(error).__name__}") from None
-        return FileVersion(text, None)
+        raise SourceError(f"cannot read {self.path}: it does not stop changing")
 
     def _read(self) -> bytes:
         # One byte more than is allowed tells a file that is too large from one that just fits.
