@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -44,6 +44,10 @@ ROOM_SECONDS = 0.05
 #: So many effects are begun before requests that came meanwhile get their turn, and so long these are waited for.
 BEGUN_AT_ONCE = 4
 DEFER_SECONDS = 0.02
+#: The longest one try may take. It must end before its lease does, or the effect is performed a second time beside it.
+JOB_SECONDS = 50.0
+#: How long an effect is left alone that met a database which did not answer.
+STORE_REST = timedelta(seconds=5)
 #: How long a stopping worker waits for what it has begun.
 DRAIN_SECONDS = 15.0
 
@@ -126,6 +130,7 @@ class Worker:
         retry_scale: float = 1.0,
         in_flight: int = IN_FLIGHT,
         poll_seconds: float = POLL_SECONDS,
+        job_seconds: float = JOB_SECONDS,
         traffic: Traffic | None = None,
     ) -> None:
         self._store = store
@@ -137,6 +142,7 @@ class Worker:
         self._retry_scale = retry_scale
         self._most = in_flight
         self._poll = poll_seconds
+        self._job_seconds = job_seconds
         self._traffic = traffic or Traffic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work = asyncio.Event()
@@ -229,11 +235,14 @@ class Worker:
             return await self._performer.begin(claimed)
         except Exception as error:  # noqa: BLE001  # What is claimed is ours: it must end on the row, not with a lease.
             failure = error
+        if len(claimed) == 1 or isinstance(failure, StoreDownError):
 
-        async def fail() -> Note | None:
-            raise failure
+            async def fail() -> Note | None:
+                raise failure
 
-        return [(effect, fail) for effect in claimed]
+            return [(effect, fail) for effect in claimed]
+        # One that cannot be read must not count as a failure of all that were claimed with it.
+        return [begun for effect in claimed for begun in await self._begin([effect])]
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -244,17 +253,21 @@ class Worker:
         began = time.perf_counter()
         note: Note | None = None
         try:
-            note = await job()
+            async with asyncio.timeout(self._job_seconds):
+                note = await job()
             end = Ended(effect, "done", time.perf_counter() - began)
         except StoreDownError as error:
-            end = Ended(
-                effect, "limited", time.perf_counter() - began, "store_unreachable", str(error), due=self._now()
-            )
+            due = self._now() + STORE_REST
+            end = Ended(effect, "limited", time.perf_counter() - began, "store_unreachable", str(error), due=due)
+        except TimeoutError:
+            late = Again("too_slow", f"It was not done within {self._job_seconds:g} s.")
+            end, note = self._judged(effect, late, time.perf_counter() - began)
         except Exception as error:  # Every failure must end on the row, or the effect would be lost.
             verdict = self._performer.judge(error)
             if verdict is None:
                 log.exception("effect_failed_unexpectedly", effect=effect.id, kind=effect.kind, subject=effect.subject)
-                verdict = Again("internal_error", f"{type(error).__name__}: {str(error)[:300]}")
+                # Pages show this, and the error's own words may repeat what is nobody's business; they are in the log.
+                verdict = Again("internal_error", f"A fault of the relay's own: {type(error).__name__}.")
             end, note = self._judged(effect, verdict, time.perf_counter() - began)
         self._observer.attempt(effect.kind, end.outcome, end.seconds)
         if end.outcome != "done":

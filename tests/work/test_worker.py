@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select
 
 from relay.effects import Kind, NewEffect
 from relay.store import outbox
-from relay.store.engine import Store
+from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Claimed
 from relay.store.tables import Attempt, Effect, Pacing
-from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict, Worker
+from relay.work.outbox import JOB_SECONDS, STORE_REST, Again, GiveUp, Job, Note, Rest, Verdict, Worker
 from relay.work.schedule import JITTER, SCHEDULE, next_try
 from tests.conftest import Clock
 
@@ -72,7 +73,7 @@ class Performer:
         return note
 
 
-async def drain(store: Store, performer: Performer, clock: Clock, until: Callable[[], bool], **given: int) -> None:
+async def drain(store: Store, performer: Performer, clock: Clock, until: Callable[[], bool], **given: Any) -> None:
     """Run a worker until the condition holds, then stop it."""
     worker = Worker(
         store,
@@ -221,6 +222,63 @@ def test_a_performer_that_cannot_even_begin_loses_nothing(store: Store, clock: C
     asyncio.run(drain(store, performer, clock, owed(store)))
 
     assert rows(store) == [(1, "done", "")]
+
+
+def test_one_that_cannot_be_read_takes_no_other_with_it(store: Store, clock: Clock) -> None:
+    """What is claimed together is loaded together, and still each has its own fate."""
+
+    class Picky(Performer):
+        async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
+            if any(effect.subject_id == 2 for effect in effects):
+                raise ValueError("row 2 cannot be read")
+            return await super().begin(effects)
+
+    put(store, clock, "a", "b", "c")
+    performer = Picky(lambda _effect: None, {})
+
+    asyncio.run(drain(store, performer, clock, lambda: len(performer.performed) == 2))
+
+    assert [(1, "done", ""), (2, "ready", "internal_error"), (3, "done", "")] == rows(store)
+
+
+def test_a_try_ends_before_its_lease_does(store: Store, clock: Clock) -> None:
+    """One that hangs would be claimed again and performed twice at once."""
+
+    class Hanging(Performer):
+        async def perform(self, effect: Claimed) -> Note | None:
+            self.performed.append(effect.subject_id)
+            await asyncio.sleep(60)
+            return None
+
+    put(store, clock, "lane")
+
+    hanging = Hanging(lambda _effect: None, {})
+    asyncio.run(drain(store, hanging, clock, lambda: rows(store)[0][2] == "too_slow", job_seconds=0.02))
+
+    assert ([1], [(1, "ready", "too_slow")]) == (hanging.performed, rows(store))
+    assert timedelta(seconds=JOB_SECONDS) < outbox.LEASE
+
+
+def test_a_database_that_does_not_answer_is_not_asked_without_a_pause(store: Store, clock: Clock) -> None:
+    """It counts as no failure of the effect, and comes again a few seconds later, not at once."""
+    put(store, clock, "lane")
+    performer = Performer(lambda effect: StoreDownError("gone") if effect.attempts == 1 else None, {})
+
+    asyncio.run(drain(store, performer, clock, lambda: rows(store)[0][2] == "store_unreachable"))
+    assert clock.now() + STORE_REST == due(store)
+    clock.advance(STORE_REST)
+    asyncio.run(drain(store, performer, clock, owed(store)))
+
+    assert ([1, 1], [(1, "done", "")]) == (performer.performed, rows(store))
+
+
+def due(store: Store) -> datetime:
+    """When the first effect is tried next."""
+    table = Effect.__table__  # type: ignore[attr-defined]
+    found: datetime = store.read_now(
+        lambda conn: conn.execute(select(table.c.due).order_by(table.c.id)).scalars().one()
+    )
+    return found
 
 
 def test_what_cannot_be_noted_is_not_repeated_for_ever(store: Store, clock: Clock) -> None:
