@@ -200,6 +200,68 @@ def test_a_label_taken_off_ends_the_open_check(world: World) -> None:
     assert 1 == len(backend.runs)
 
 
+def test_the_label_s_old_prefix_and_any_case_mean_the_same(world: World) -> None:
+    """Labels that upstream has used for years go on working, and GitHub does not tell their case apart."""
+    _backend, pr, _run = asked(world, "L3")
+
+    pr.label("ciflow/OOT/dev1")
+
+    becomes(world, pr.head_sha, "crcr/org/backend", None)
+
+
+# --- What a check shows ----------------------------------------------------------------------------------------------
+
+
+def test_a_merge_bot_may_have_production_s_names_besides(world: World) -> None:
+    """One check per job under the name that production uses, each with its own end; the gate is the same as ever."""
+    world.given["checks"] = "job"
+    backend, pr, run = asked(world)
+    names = {job: f"crcr/org/backend/backend-ci/{job}" for job in ("build", "test / 1")}
+
+    for job in names:
+        backend.callback(run, "in_progress", job=job, expected_jobs=2)
+    for name in names.values():
+        becomes(world, pr.head_sha, name, None)
+    backend.callback(run, "completed", "success", "build", expected_jobs=2)
+    backend.callback(run, "completed", "failure", "test / 1", expected_jobs=2)
+
+    becomes(world, pr.head_sha, names["build"], "success")
+    becomes(world, pr.head_sha, names["test / 1"], "failure")
+    becomes(world, pr.head_sha, GATE, "failure")
+    world.idle()
+    assert {GATE, "crcr/org/backend", *names.values()} == set(world.up.checks(pr.head_sha))
+    assert 4 == len(world.up.all_checks(pr.head_sha))  # Updated in place.
+
+
+def test_a_private_backend_s_tests_are_not_shown_to_the_public(world: World) -> None:
+    """Reviewers learn that it failed and how many tests did; names, messages and links stay where they may be read."""
+    backend = world.sim.create_backend("org/backend", listener=BY_HAND, private=True)
+    world.allow("org/backend", "L4")
+    world.start()
+    pr = world.up.open_pull_request()
+    (run,) = backend.wait_for_runs()
+    world.idle()
+    secret = {"name": "test_secret_chip", "classname": "TestSecret", "message": "at secret.internal"}
+
+    backend.callback(
+        run,
+        "completed",
+        "failure",
+        "test",
+        test_results={"passed": 1, "failed": 1, "skipped": 0},
+        failed_tests=[secret],
+        artifact_url="https://secret.internal/log",
+    )
+    becomes(world, pr.head_sha, GATE, "failure")
+    own = becomes(world, pr.head_sha, "crcr/org/backend", "failure")
+    world.idle()
+
+    written = str([check.writes for check in world.up.all_checks(pr.head_sha)]).lower()
+    assert "secret" not in written
+    assert "1" in (own.title or "")
+    assert "secret" not in str(world.change(run)).lower()
+
+
 # --- Heads that come and go ------------------------------------------------------------------------------------------
 
 
