@@ -113,6 +113,8 @@ class Dispatch(SQLModel, table=True):
     legs_expected: int | None = None
     late: bool = False  # A report arrived after we had concluded.
     cause: str = ""  # Who or what asked for a dispatch that is no webhook's own: a command, a button.
+    rerun_at: datetime | None = None  # When somebody last asked for its runs again, and who.
+    rerun_by: str = ""
     observed_at: datetime | None = None  # When GitHub was last asked about its runs.
     observe_note: str = ""  # What could not be observed, and why.
 

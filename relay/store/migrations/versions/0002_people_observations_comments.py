@@ -97,6 +97,8 @@ def upgrade() -> None:
 
     with op.batch_alter_table("dispatch", schema=None) as batch_op:
         batch_op.add_column(sa.Column("cause", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
+        batch_op.add_column(sa.Column("rerun_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True))
+        batch_op.add_column(sa.Column("rerun_by", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
         batch_op.add_column(sa.Column("observed_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True))
         batch_op.add_column(sa.Column("observe_note", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
 
@@ -106,6 +108,8 @@ def downgrade() -> None:
     with op.batch_alter_table("dispatch", schema=None) as batch_op:
         batch_op.drop_column("observe_note")
         batch_op.drop_column("observed_at")
+        batch_op.drop_column("rerun_by")
+        batch_op.drop_column("rerun_at")
         batch_op.drop_column("cause")
 
     with op.batch_alter_table("backend", schema=None) as batch_op:
