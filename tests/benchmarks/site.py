@@ -126,7 +126,8 @@ class Relay:
         end = time.monotonic() + _START_SECONDS
         while not self._ready():
             if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the relay did not start; see {self.folder / 'relay.log'}")
+                said = (self.folder / "relay.log").read_text(errors="replace")[-2_000:]
+                raise RuntimeError(f"the relay did not start; it said:\n{said}")
             time.sleep(0.05)
 
     def _ready(self) -> bool:
