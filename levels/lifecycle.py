@@ -76,6 +76,9 @@ class Times:
 #: came, which the first report makes untrue.
 _AT_RUN_DEADLINE = frozenset({Outcome.LOST, Outcome.INCOMPLETE, Outcome.TIMED_OUT})
 
+#: What GitHub showed of a run whose reports are not all there (``levels.witness``): they do not make it less failed.
+_SHOWN_AT_DEADLINE = frozenset({Outcome.FAILURE, Outcome.CANCELLED, Outcome.ACTION_REQUIRED})
+
 _DENIES_SUCCESS = frozenset({Conclusion.FAILURE, Conclusion.CANCELLED, Conclusion.TIMED_OUT})
 
 
@@ -123,6 +126,8 @@ def _outcome(deciding: tuple[Leg, ...], failing: tuple[Leg, ...], short: bool, c
     unfinished = any(leg.status is not Status.COMPLETED for leg in deciding)
     if not unfinished and not short:
         return _as_outcome(worst(leg.conclusion for leg in deciding if leg.conclusion is not None))
+    if concluded is not None and concluded in _SHOWN_AT_DEADLINE:
+        return concluded
     if concluded not in _AT_RUN_DEADLINE:
         return Outcome.RUNNING
     if not unfinished:
