@@ -36,16 +36,32 @@ CONCLUSIONS: Mapping[GateEffect, Conclusion | None] = MappingProxyType(
     }
 )
 
+#: What is left of an effect once a person answers for the backend. An override never turns a gate green: it lets the
+#: merge go on with a neutral gate that says who and why, and takes nothing from a result that passes by itself.
+OVERRIDDEN: Mapping[GateEffect, GateEffect] = MappingProxyType(
+    {
+        GateEffect.BLOCKS: GateEffect.STEPS_DOWN,
+        GateEffect.PENDING: GateEffect.STEPS_DOWN,
+        GateEffect.STEPS_DOWN: GateEffect.STEPS_DOWN,
+        GateEffect.PASSES: GateEffect.PASSES,
+        GateEffect.NOT_REQUIRED: GateEffect.NOT_REQUIRED,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """One backend as the gate sees it: its level at dispatch, and what has become of it."""
+    """One backend as the gate sees it: its level at dispatch, and what has become of it.
+
+    ``overridden`` says that a person has taken responsibility for its answer on this head.
+    """
 
     backend: RepoName
     level: Level
     outcome: Outcome
     on_silence: OnSilence
     detail: str = ""
+    overridden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,8 @@ def _line(one: Required, overrides: Mapping[Outcome, GateEffect]) -> Line:
     effect = GateEffect.NOT_REQUIRED
     if POWERS[one.level].blocks:
         effect = effect_of(one.outcome, on_silence=one.on_silence, overrides=overrides)
+    if one.overridden:
+        effect = OVERRIDDEN[effect]
     return Line(one.backend, effect, one.outcome, one.level, one.detail)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from allowlist.model import Level, RepoName
-from levels.gate import WORST_FIRST, GateVerdict, Required, decide
+from levels.gate import OVERRIDDEN, WORST_FIRST, GateVerdict, Required, decide
 from levels.outcomes import GATE_TABLE, NO_OVERRIDES, UNSETTLED, GateEffect, Outcome, effect_of
 from levels.powers import POWERS, Show
 from relay.terms import Terms
@@ -73,6 +73,17 @@ class ChangeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class OverrideFacts:
+    """Who answers for this backend on a head, and why. ``why`` is what a person wrote: hostile text."""
+
+    backend: RepoName
+    number: int | None
+    who: str
+    why: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class DispatchFacts:
     """What one backend was told of one change, and what has become of it.
 
@@ -106,6 +117,10 @@ class DispatchFacts:
     private: bool
     oncalls: tuple[str, ...]
     legs: tuple[LegFacts, ...] = ()
+    cause: str = ""
+    rerun_at: datetime | None = None
+    rerun_by: str = ""
+    override: OverrideFacts | None = None
 
     @property
     def standing(self) -> Outcome:
@@ -143,7 +158,17 @@ class DispatchFacts:
         """What it does to the gate; for a backend that does not gate, what its outcome would mean there."""
         if self.level is None or not POWERS[self.level].blocks:
             return GATE_TABLE[self.outcome]
-        return effect_of(self.outcome, on_silence=self.terms.on_silence, overrides=overrides)
+        effect = effect_of(self.outcome, on_silence=self.terms.on_silence, overrides=overrides)
+        return effect if self.override is None else OVERRIDDEN[effect]
+
+    @property
+    def rerun_asked(self) -> datetime | None:
+        """When its runs were asked for again, until the first sign that they run."""
+        at = self.rerun_at
+        if at is None or self.awaited or self.outcome_at > at:
+            return None
+        heard = (moment for leg in self.legs for moment in (leg.started_at, leg.completed_at) if moment is not None)
+        return None if any(moment > at for moment in heard) else at
 
     @property
     def gates(self) -> bool:
@@ -214,7 +239,14 @@ class CheckFacts:
 
 def required(one: DispatchFacts) -> Required:
     """One dispatch as the gate weighs it."""
-    return Required(one.backend, one.level or one.level_then, one.standing, one.terms.on_silence, str(one.id))
+    return Required(
+        one.backend,
+        one.level or one.level_then,
+        one.standing,
+        one.terms.on_silence,
+        str(one.id),
+        overridden=one.override is not None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

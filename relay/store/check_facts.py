@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
@@ -12,8 +12,18 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func,
 from allowlist.model import Allowlist, Level, RepoName
 from levels.outcomes import FAILURE_LIKE, Outcome
 from levels.powers import POWERS
-from relay.facts import ChangeFacts, CheckFacts, DispatchFacts, FailedTest, LeftOut, LegFacts, RowFacts
+from relay.facts import (
+    ChangeFacts,
+    CheckFacts,
+    DispatchFacts,
+    FailedTest,
+    LeftOut,
+    LegFacts,
+    OverrideFacts,
+    RowFacts,
+)
 from relay.store.checks import CHECKED_KINDS, SHOWN_STATES, CheckTerms
+from relay.store.overrides import overrides_of
 from relay.store.tables import Backend, Change, Check, Delivery, Dispatch, Job, Report, TestResult
 from relay.terms import Terms
 
@@ -93,7 +103,7 @@ def load_check(
         return None
     changes = _changes(conn, row.head_sha)
     backend = None if row.backend is None else RepoName.parse(row.backend)
-    dispatches = _dispatches(conn, changes, backend, terms, listed)
+    dispatches = _dispatches(conn, row.head_sha, changes, backend, terms, listed)
     return CheckFacts(
         left_out=_left_out(conn, changes, dispatches, listed) if backend is None else (),
         row=RowFacts(
@@ -143,6 +153,7 @@ def _changes(conn: Connection, head_sha: str) -> tuple[ChangeFacts, ...]:
 
 def _dispatches(
     conn: Connection,
+    head_sha: str,
     changes: Sequence[ChangeFacts],
     backend: RepoName | None,
     terms: CheckTerms,
@@ -158,11 +169,20 @@ def _dispatches(
     else:
         rows = conn.execute(_NEWEST_OF_BACKEND, {**of, "backend": str(backend)}).all()
     legs = _legs(conn, [row.id for row in rows]) if backend is not None else {}
-    return tuple(_dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed) for row in rows)
+    group = any(change.kind == "merge_group" for change in changes)
+    overrides = {one.backend: one for one in overrides_of(conn, head_sha, group=group)}
+    return tuple(
+        _dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed, overrides) for row in rows
+    )
 
 
 def _dispatch_facts(
-    row: Any, labels: Sequence[str], legs: tuple[LegFacts, ...], terms: CheckTerms, listed: Allowlist | None
+    row: Any,
+    labels: Sequence[str],
+    legs: tuple[LegFacts, ...],
+    terms: CheckTerms,
+    listed: Allowlist | None,
+    overrides: Mapping[RepoName, OverrideFacts],
 ) -> DispatchFacts:
     repo = RepoName.parse(row.backend)
     then = Level(row.level)
@@ -201,6 +221,10 @@ def _dispatch_facts(
         private=row.repository_id is None or bool(row.private),
         oncalls=() if entry is None else entry.oncalls,
         legs=legs,
+        cause=row.cause,
+        rerun_at=row.rerun_at,
+        rerun_by=row.rerun_by,
+        override=overrides.get(repo),
     )
 
 

@@ -6,12 +6,12 @@ request at that head.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, select, update
 
 from allowlist.model import RepoName
+from relay.facts import OverrideFacts
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import on_conflict_do_nothing
 from relay.store.tables import Change, Override
@@ -21,17 +21,6 @@ _override = Override.__table__  # type: ignore[attr-defined]
 
 #: A merge queue builds each group on the one before it; no queue is as long as this.
 _LONGEST_QUEUE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class OverrideFacts:
-    """Who answers for this backend on a head, and why. ``why`` is what a person wrote: hostile text."""
-
-    backend: RepoName
-    number: int | None
-    who: str
-    why: str
-    at: datetime
 
 
 def set_override(
@@ -75,10 +64,13 @@ _HEADS_OF_PULLS = select(_change.c.head_sha).where(
 )
 
 
-def overrides_of(conn: Connection, head_sha: str) -> tuple[OverrideFacts, ...]:
-    """The overrides that hold for a head: its own, and for a merge group those of the pull requests it contains."""
+def overrides_of(conn: Connection, head_sha: str, *, group: bool = True) -> tuple[OverrideFacts, ...]:
+    """The overrides that hold for a head: its own, and for a merge group those of the pull requests it contains.
+
+    ``group`` False spares the look for one who knows that the head is no merge group's.
+    """
     heads = [head_sha]
-    numbers = _numbers_in(conn, head_sha)
+    numbers = _numbers_in(conn, head_sha) if group else ()
     if numbers:
         heads += conn.execute(_HEADS_OF_PULLS, {"numbers": list(numbers)}).scalars()
     return tuple(
