@@ -25,6 +25,10 @@ T = TypeVar("T")
 #: More units than this wait for the next commit, so that one caller's wait stays bounded.
 GROUP = 64
 
+#: How long a database may keep us waiting, in seconds. GitHub waits ten for an answer, and a caller may have to see the
+#: end of the wait before its own.
+WAIT_SECONDS = 3
+
 #: PostgreSQL's codes for "somebody else was faster, try again": serialization failure, deadlock.
 _CONTENTION = {"40001", "40P01"}
 
@@ -71,14 +75,14 @@ def make_engine(url: str, *, read_only: bool = False) -> Engine:
             hide_parameters=True,
             pool_size=8 if read_only else 2,
             max_overflow=0,
-            pool_timeout=5,
+            pool_timeout=WAIT_SECONDS,
             connect_args={
-                "connect_timeout": 5,
+                "connect_timeout": WAIT_SECONDS,
                 "options": f"-c default_transaction_read_only={'on' if read_only else 'off'}",
             },
         )
     engine = create_engine(
-        parsed, hide_parameters=True, connect_args={"timeout": 10, "check_same_thread": False}, pool_size=8
+        parsed, hide_parameters=True, connect_args={"timeout": WAIT_SECONDS, "check_same_thread": False}, pool_size=8
     )
 
     @event.listens_for(engine, "connect")
