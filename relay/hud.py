@@ -21,6 +21,7 @@ from relay.github.http import AsyncClient, HTTPError, HttpPool, InvalidURL, Requ
 _MOST_WAIT = timedelta(hours=24)
 _WHOLE_CALL_SECONDS = 15.0
 _LEAST_WAIT = timedelta(seconds=1)
+_OF_THE_REPORT = frozenset({400, 406, 409, 413, 415, 422})
 
 
 class HudRetryError(Exception):
@@ -32,7 +33,15 @@ class HudRetryError(Exception):
 
 
 class HudRefusedError(Exception):
-    """The HUD will not take this report as it stands; repeating it is pointless until somebody mends something."""
+    """The HUD will not take this report as it stands; repeating it is pointless until somebody mends something.
+
+    ``reason`` is a stable code: ``hud_refused`` where it takes nothing from us (a wrong key or address), and
+    ``hud_refused_report`` where it is this report that it does not like.
+    """
+
+    def __init__(self, detail: str, reason: str = "hud_refused") -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ def judge(status: int, headers: Mapping[str, str], text: str, now: datetime) -> 
     said = f"The HUD answered {status}" + (f": {clean(text)}" if text else "") + "."
     if status in {408, 429} or status >= 500:
         raise HudRetryError(said, _retry_at(headers.get("retry-after"), now))
-    raise HudRefusedError(said)
+    raise HudRefusedError(said, "hud_refused_report" if status in _OF_THE_REPORT else "hud_refused")
 
 
 def _retry_at(text: str | None, now: datetime) -> datetime | None:

@@ -114,7 +114,7 @@ class GitHubPerformer:
         if isinstance(error, HudRetryError):
             return Again("hud_unavailable", str(error), error.retry_at)
         if isinstance(error, HudRefusedError):
-            return GiveUp("hud_refused", str(error))
+            return GiveUp(error.reason, str(error))
         if isinstance(error, TooLargeError):
             return GiveUp("payload_too_large", str(error))
         if isinstance(error, GitHubError):

@@ -1,25 +1,37 @@
-"""What the HUD is told of reports, read for as many as are sent together."""
+"""What the HUD is told of reports, read for as many as are sent together; and what it is told after all."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, Select, bindparam, func, select, update
 
 from allowlist.model import Level
 from levels.legs import Status
+from relay.effects import Kind
 from relay.hud import ForwardFacts
-from relay.store.tables import Dispatch, Job, Report
+from relay.store.outbox import dead_of
+from relay.store.tables import Dispatch, Effect, Job, Report
 
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_effect = Effect.__table__  # type: ignore[attr-defined]
 _job = Job.__table__  # type: ignore[attr-defined]
 _report = Report.__table__  # type: ignore[attr-defined]
 
 _Job = tuple[int, str, int, str]
 
-_REPORTS = (
+#: Reasons to give a report up that say nothing about the report itself.
+OUTLASTED = ("hud_unavailable", "hud_refused", "too_slow")
+
+#: A report that was tried so often is not tried again by itself: it may be what brings the HUD down.
+MOST_TRIES = 64
+
+_NEWEST = 50  # Reports in whose forwarding a sign is looked for that the HUD takes reports again.
+
+_REPORTS: Select[Any] = (
     select(
         _report.c.id,
         _report.c.dispatch_id,
@@ -37,7 +49,7 @@ _REPORTS = (
     .where(_report.c.id.in_(bindparam("ids", expanding=True)))
 )
 
-_LEGS = select(
+_LEGS: Select[Any] = select(
     _job.c.id,
     _job.c.dispatch_id,
     _job.c.report_id,
@@ -97,3 +109,36 @@ def _facts(report: Row[Any], leg: Row[Any] | None) -> ForwardFacts:
         execution_seconds=leg.execution_seconds if leg is not None and ended else None,
         body=report.body,
     )
+
+
+def revive_forwards(conn: Connection, now: datetime, *, count: int = 200) -> int:
+    """Send reports after all that were given up before the HUD last took one; returns how many.
+
+    The schedule of tries ends after half a day, and a HUD may be down, or its key be wrong, for longer.
+    """
+    newest = (
+        select(_effect.c.state, _effect.c.finished_at)
+        .where(_effect.c.kind == Kind.FORWARD_HUD.value)
+        .order_by(_effect.c.subject_id.desc())
+        .limit(_NEWEST)
+        .subquery()
+    )
+    took_at = conn.execute(select(func.max(newest.c.finished_at)).where(newest.c.state == "done")).scalar()
+    if took_at is None:
+        return 0
+    given_up = (
+        select(_effect.c.id)
+        .where(
+            dead_of([Kind.FORWARD_HUD]),
+            _effect.c.reason.in_(OUTLASTED),
+            _effect.c.finished_at < took_at,
+            _effect.c.attempts < MOST_TRIES,
+        )
+        .order_by(_effect.c.id)
+        .limit(count)
+    )
+    ids = conn.execute(given_up).scalars().all()
+    if ids:
+        again = {"state": "ready", "due": now, "failures": 0, "finished_at": None}
+        conn.execute(update(_effect).where(_effect.c.id.in_(ids), _effect.c.state == "dead").values(**again))
+    return len(ids)

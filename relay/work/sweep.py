@@ -16,6 +16,7 @@ from relay.clock import Now
 from relay.store.checks import CheckTerms, heal
 from relay.store.deadlines import BATCH, Concluded, note_dead_letters, sweep_deadlines
 from relay.store.engine import Store, StoreDownError
+from relay.store.forwarding import revive_forwards
 from relay.store.retention import KEEP, forget
 
 log = structlog.get_logger(__name__)
@@ -101,7 +102,8 @@ class Sweep:
             return 0
 
         def unit(conn: Connection) -> int:
-            return note_dead_letters(conn, now, self._terms) + len(heal(conn, self._terms, now))
+            found = note_dead_letters(conn, now, self._terms) + len(heal(conn, self._terms, now))
+            return found + revive_forwards(conn, now)
 
         healed = await self._store.write(unit)
         self._healed_at = now

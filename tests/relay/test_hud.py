@@ -109,3 +109,5 @@ async def test_a_refusal_is_final_and_says_why(status: int) -> None:
         await forward(Response(status, text="no\nfield x Bearer abc.def"))
 
     assert "abc.def" not in str(refused.value)
+    of_the_report = status in {400, 413, 422}
+    assert ("hud_refused_report" if of_the_report else "hud_refused") == refused.value.reason

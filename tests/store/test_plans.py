@@ -15,6 +15,7 @@ from relay.store import outbox
 from relay.store.checks import CheckTerms, heal
 from relay.store.deadlines import note_dead_letters, sweep_deadlines
 from relay.store.engine import Store
+from relay.store.forwarding import revive_forwards
 from relay.store.reading_deliveries import dead_letters
 from relay.store.retention import forget
 
@@ -63,6 +64,7 @@ def put_much_behind_us(store: Store) -> None:
         ("ix_effect_dead", lambda conn: outbox.backlog(conn, NOW)),
         ("ix_effect_dead", lambda conn: note_dead_letters(conn, NOW, TERMS)),
         ("ix_effect_dead", dead_letters),
+        ("ix_effect_subject", lambda conn: revive_forwards(conn, NOW)),
         ("ix_check_owed", lambda conn: heal(conn, TERMS, NOW)),
         ("ix_dispatch_next_deadline", lambda conn: sweep_deadlines(conn, NOW, TERMS)),
         ("ix_change_ended_at", lambda conn: forget(conn, NOW)),
