@@ -12,6 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from allowlist.model import RepoName
+from relay.events_asked import CheckEvent, CommentEvent, read_check_run, read_check_suite, read_comment
 from relay.reading import (
     MAX_ID,
     MAX_LABEL,
@@ -22,27 +23,47 @@ from relay.reading import (
     MAX_URL,
     BadEventError,
     EventFault,
+    Ignored,
     Reading,
+    action_of,
+    foreign,
 )
+
+# What asks something of us is read beside this module, and named here with the other events.
+__all__ = [
+    "CheckEvent",
+    "CommentEvent",
+    "Event",
+    "Ignored",
+    "InstallationEvent",
+    "InstalledRepository",
+    "MergeGroupEvent",
+    "PingEvent",
+    "PullRequestEvent",
+    "PushEvent",
+    "parse",
+]
 
 PULL_REQUEST_ACTIONS = frozenset(
     {"opened", "reopened", "synchronize", "closed", "labeled", "unlabeled", "edited", "ready_for_review"}
 )
+MERGE_GROUP_ACTIONS = frozenset({"checks_requested", "destroyed"})
 INSTALLATION_ACTIONS = frozenset({"created", "deleted", "suspend", "unsuspend", "new_permissions_accepted"})
 INSTALLATION_REPOSITORIES_ACTIONS = frozenset({"added", "removed"})
 #: Events this relay acts on; a hook that does not send the first two has little for it to do.
-WANTED_EVENTS = frozenset({"pull_request", "push", "ping", "installation", "installation_repositories"})
+WANTED_EVENTS = frozenset(
+    {
+        "pull_request",
+        "push",
+        "check_run",
+        "check_suite",
+        "issue_comment",
+        "ping",
+        "installation",
+        "installation_repositories",
+    }
+)
 NEEDED_FROM_HOOK = ("pull_request", "push")
-#: Events that have a place in the protocol and none in this release yet.
-LATER_EVENTS = frozenset({"merge_group", "check_run", "check_suite", "issue_comment"})
-
-
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    """Nobody asked for this. ``reason_code`` is stable, ``detail`` is for people."""
-
-    reason_code: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +110,25 @@ class PushEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeGroupEvent:
+    """A merge queue wants to know of its temporary commit, or needs it no more.
+
+    ``base_ref`` is the branch's short name, as pull requests have it. ``base_sha`` is what the group was built on: the
+    branch, or the head of the group before it.
+    https://docs.github.com/en/webhooks/webhook-events-and-payloads#merge_group
+    """
+
+    action: str  # checks_requested, destroyed
+    reason: str  # destroyed only: merged, invalidated, dequeued.
+    head_sha: str
+    head_ref: str
+    base_ref: str
+    base_sha: str
+    message: str
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
 class PingEvent:
     """GitHub asks whether anybody is there, and says what the hook will send."""
 
@@ -127,7 +167,7 @@ class InstallationEvent:
         return self.action in {"created", "added", "unsuspend", "new_permissions_accepted"}
 
 
-Event = PullRequestEvent | PushEvent | PingEvent | InstallationEvent
+Event = PullRequestEvent | PushEvent | CheckEvent | CommentEvent | PingEvent | InstallationEvent
 
 
 def parse(event: str, raw: object, upstream: RepoName) -> Event | Ignored:
@@ -135,8 +175,6 @@ def parse(event: str, raw: object, upstream: RepoName) -> Event | Ignored:
 
     Raises BadEventError for an event that we act on and cannot read.
     """
-    if event in LATER_EVENTS:
-        return Ignored("event_not_yet", f"{event} is part of the protocol, and this release does not act on it yet")
     if event not in WANTED_EVENTS:
         return Ignored("event_unwanted", "the relay does not act on this event")
     reading = Reading(event, raw)
@@ -148,25 +186,10 @@ def parse(event: str, raw: object, upstream: RepoName) -> Event | Ignored:
     return found
 
 
-def _foreign(reading: Reading, upstream: RepoName) -> Ignored | None:
-    """Whether the event comes from another repository than ours. Names compare without case."""
-    name = reading.repo("repository.full_name")
-    if name is None or name == upstream:
-        return None
-    return Ignored("repository_unwanted", f"the event comes from {name}; this relay serves {upstream}")
-
-
-def _action(reading: Reading, wanted: frozenset[str]) -> str | Ignored:
-    value = reading.text("action", 64)
-    if value and value not in wanted:
-        return Ignored("action_unwanted", f"the relay does not act on this action of {reading.event}")
-    return value
-
-
 def _pull_request(reading: Reading, upstream: RepoName) -> Event | Ignored:
-    if (foreign := _foreign(reading, upstream)) is not None:
-        return foreign
-    action = _action(reading, PULL_REQUEST_ACTIONS)
+    if (elsewhere := foreign(reading, upstream)) is not None:
+        return elsewhere
+    action = action_of(reading, PULL_REQUEST_ACTIONS)
     if isinstance(action, Ignored):
         return action
     base_changed = reading.at("changes.base") is not None
@@ -206,8 +229,8 @@ def _pull_request(reading: Reading, upstream: RepoName) -> Event | Ignored:
 
 
 def _push(reading: Reading, upstream: RepoName) -> Event | Ignored:
-    if (foreign := _foreign(reading, upstream)) is not None:
-        return foreign
+    if (elsewhere := foreign(reading, upstream)) is not None:
+        return elsewhere
     ref = reading.text("ref", MAX_REF)
     if ref and not ref.startswith("refs/"):
         reading.fault("ref", "must be a full ref", "send refs/heads/... or refs/tags/...")
@@ -227,6 +250,24 @@ def _push(reading: Reading, upstream: RepoName) -> Event | Ignored:
     )
 
 
+def _merge_group(reading: Reading, upstream: RepoName) -> Event | Ignored:
+    if (elsewhere := foreign(reading, upstream)) is not None:
+        return elsewhere
+    action = action_of(reading, MERGE_GROUP_ACTIONS)
+    if isinstance(action, Ignored):
+        return action
+    return MergeGroupEvent(
+        action=action,
+        reason=reading.optional_text("reason", 64) if action == "destroyed" else "",
+        head_sha=reading.sha("merge_group.head_sha"),
+        head_ref=reading.text("merge_group.head_ref", MAX_REF),
+        base_ref=reading.text("merge_group.base_ref", MAX_REF).removeprefix("refs/heads/"),
+        base_sha=reading.sha("merge_group.base_sha"),
+        message=reading.free_text("merge_group.head_commit.message", 65536),
+        sender=reading.login("sender.login"),
+    )
+
+
 def _ping(reading: Reading, _upstream: RepoName) -> Event | Ignored:
     # A ping asks for nothing, so nothing in it can be wrong enough to refuse it.
     hook_id, events = reading.at("hook.id"), reading.at("hook.events")
@@ -238,7 +279,7 @@ def _ping(reading: Reading, _upstream: RepoName) -> Event | Ignored:
 
 def _installation(reading: Reading, _upstream: RepoName) -> Event | Ignored:
     changes_list = reading.event == "installation_repositories"
-    action = _action(reading, INSTALLATION_REPOSITORIES_ACTIONS if changes_list else INSTALLATION_ACTIONS)
+    action = action_of(reading, INSTALLATION_REPOSITORIES_ACTIONS if changes_list else INSTALLATION_ACTIONS)
     if isinstance(action, Ignored):
         return action
     repositories: list[InstalledRepository] = []
@@ -263,6 +304,9 @@ _READERS = MappingProxyType(
     {
         "pull_request": _pull_request,
         "push": _push,
+        "check_run": read_check_run,
+        "check_suite": read_check_suite,
+        "issue_comment": read_comment,
         "ping": _ping,
         "installation": _installation,
         "installation_repositories": _installation,

@@ -46,6 +46,14 @@ class BadEventError(ValueError):
         super().__init__("; ".join(f"{fault.field}: {fault.rule}" for fault in self.faults))
 
 
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Nobody asked for this. ``reason_code`` is stable, ``detail`` is for people."""
+
+    reason_code: str
+    detail: str
+
+
 class Reading:
     """Reads fields by path and collects what is wrong, so that a sender learns of every fault at once."""
 
@@ -189,6 +197,22 @@ class Reading:
     def _mistyped(self, path: str, value: object, wanted: str) -> None:
         found = "it is missing or null" if value is None else f"it is {_kind(value)}"
         self.fault(path, f"must be {wanted}; {found}", f"send {path} as GitHub's {self.event} event has it")
+
+
+def foreign(reading: Reading, upstream: RepoName) -> Ignored | None:
+    """Whether the event comes from another repository than ours. Names compare without case."""
+    name = reading.repo("repository.full_name")
+    if name is None or name == upstream:
+        return None
+    return Ignored("repository_unwanted", f"the event comes from {name}; this relay serves {upstream}")
+
+
+def action_of(reading: Reading, wanted: frozenset[str]) -> str | Ignored:
+    """The event's action, where it is one of those that we act on."""
+    value = reading.text("action", 64)
+    if value and value not in wanted:
+        return Ignored("action_unwanted", f"the relay does not act on this action of {reading.event}")
+    return value
 
 
 def _kind(value: object) -> str:

@@ -23,8 +23,9 @@ from relay.edge.body import parse_json, read_body
 from relay.edge.problems import FieldFault, ProblemError, store_down
 from relay.edge.signature import is_signed
 from relay.events import (
-    LATER_EVENTS,
     WANTED_EVENTS,
+    CheckEvent,
+    CommentEvent,
     Event,
     Ignored,
     InstallationEvent,
@@ -34,6 +35,7 @@ from relay.events import (
 from relay.payload import trim
 from relay.reading import BadEventError
 from relay.settings import Settings
+from relay.store.asking import record_asked
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
 from relay.store.installing import record_installation
@@ -165,6 +167,7 @@ class _WebhookEdge:
     ) -> None:
         self._store = store
         self._upstream = settings.upstream
+        self._checks_app = settings.github_app_id
         self._backends_app = settings.downstream_app_id or settings.github_app_id
         self._terms = CheckTerms(
             upstream=settings.upstream,
@@ -193,7 +196,7 @@ class _WebhookEdge:
     def _count(self, request: Request, status: str) -> None:
         # The header is anybody's text, and each new value would make a new time series.
         name = request.headers.get("x-github-event", "")
-        known = name if name in WANTED_EVENTS or name in LATER_EVENTS else "other"
+        known = name if name in WANTED_EVENTS else "other"
         self._metrics.webhooks.labels(event=known, status=status).inc()
 
     async def _answer(self, request: Request) -> tuple[Response, str]:
@@ -231,9 +234,14 @@ class _WebhookEdge:
         return _recorded(delivery_id, recorded), recorded.status
 
     def _of_our_app(self, event: Event | Ignored) -> Event | Ignored:
-        """Where upstream and backends have an app each, only the latter says how backends are reached."""
+        """Where upstream and backends have an app each, only the latter says how backends are reached.
+
+        Other apps' checks are theirs to run again: GitHub sends these events to every app that may write checks.
+        """
         if isinstance(event, InstallationEvent) and event.app_id not in {None, self._backends_app}:
             return Ignored("app_unwanted", f"this is an installation of app {event.app_id}, not of the backends' app")
+        if isinstance(event, CheckEvent) and event.app_id != self._checks_app:
+            return Ignored("app_unwanted", f"this check is of app {event.app_id}, and not ours to run again")
         return event
 
     async def _record(self, event: Event, received: Received) -> Recorded:
@@ -245,6 +253,9 @@ class _WebhookEdge:
                     conn, installation, received, allowlist=allowlist, terms=self._terms, now=now
                 )
             )
+        if isinstance(event, CheckEvent | CommentEvent):
+            asking = event
+            return await self._store.write(lambda conn: record_asked(conn, asking, received, self._upstream, now))
         if isinstance(event, PingEvent):
             raise TypeError("a ping is answered and never recorded")
         change = event

@@ -14,7 +14,7 @@ from relay.edge.webhook import MAX_BODY
 from relay.store.engine import Store
 from tests.conftest import Clock
 from tests.edge.hook import SECRETS, Hook
-from tests.relay.bodies import pull_request, push
+from tests.relay.bodies import check_run, check_suite, comment, pull_request, push
 from tests.relay.planning import PATHS, XPU
 from tests.store.taking_in import Intake
 
@@ -242,7 +242,9 @@ def test_an_event_that_cannot_be_read_names_every_field(hook: Hook, kept: Intake
     [
         ("star", {"action": "created"}, "event_unwanted"),
         ("x" * 5000, {}, "event_unwanted"),
-        ("merge_group", {"action": "checks_requested"}, "event_not_yet"),
+        ("check_run", check_run(check_run__app__id=5), "app_unwanted"),
+        ("check_suite", check_suite(check_suite__app__id=5), "app_unwanted"),
+        ("issue_comment", comment("Please rerun"), "comment_unwanted"),
         ("pull_request", pull_request("assigned"), "action_unwanted"),
         ("pull_request", pull_request(repository__full_name="other/repo"), "repository_unwanted"),
         ("push", push(deleted=True, after="0" * 40), "ref_deleted"),

@@ -8,6 +8,7 @@ from allowlist.model import RepoName
 
 UPSTREAM = RepoName("up", "stream")
 SHA_1, SHA_2, ZERO = "a" * 40, "b" * 40, "0" * 40
+GROUP_1, GROUP_2 = "c" * 40, "d" * 40
 
 
 def pull_request(action: str = "opened", **changes: Any) -> dict[str, Any]:
@@ -50,6 +51,69 @@ def push(**changes: Any) -> dict[str, Any]:
         "head_commit": {"message": "Land it"},
         "sender": {"login": "bot"},
     }
+    for path, value in changes.items():
+        set_at(raw, path.replace("__", "."), value)
+    return raw
+
+
+def check_run(action: str = "rerequested", **changes: Any) -> dict[str, Any]:
+    """A press at one check of app 4."""
+    raw: dict[str, Any] = {
+        "action": action,
+        "check_run": {"id": 900, "name": "crcr/gate", "head_sha": SHA_1, "app": {"id": 4}},
+        "repository": {"full_name": "up/stream"},
+        "sender": {"login": "ada", "type": "User"},
+    }
+    if action == "requested_action":
+        raw["requested_action"] = {"identifier": "rerun"}
+    for path, value in changes.items():
+        set_at(raw, path.replace("__", "."), value)
+    return raw
+
+
+def check_suite(**changes: Any) -> dict[str, Any]:
+    """A press at "Re-run all"."""
+    raw: dict[str, Any] = {
+        "action": "rerequested",
+        "check_suite": {"id": 901, "head_sha": SHA_1, "app": {"id": 4}},
+        "repository": {"full_name": "up/stream"},
+        "sender": {"login": "ada", "type": "User"},
+    }
+    for path, value in changes.items():
+        set_at(raw, path.replace("__", "."), value)
+    return raw
+
+
+def comment(body: str = "/crcr status", **changes: Any) -> dict[str, Any]:
+    """A comment on a pull request."""
+    raw: dict[str, Any] = {
+        "action": "created",
+        "issue": {"number": 7, "pull_request": {"url": "https://api.github.com/repos/up/stream/pulls/7"}},
+        "comment": {"id": 902, "body": body, "user": {"login": "ada", "type": "User"}},
+        "repository": {"full_name": "up/stream"},
+        "sender": {"login": "ada", "type": "User"},
+    }
+    for path, value in changes.items():
+        set_at(raw, path.replace("__", "."), value)
+    return raw
+
+
+def merge_group(action: str = "checks_requested", **changes: Any) -> dict[str, Any]:
+    """A merge queue's temporary commit of pull request 7."""
+    raw: dict[str, Any] = {
+        "action": action,
+        "merge_group": {
+            "head_sha": GROUP_1,
+            "head_ref": f"refs/heads/gh-readonly-queue/main/pr-7-{SHA_2}",
+            "base_sha": SHA_2,
+            "base_ref": "refs/heads/main",
+            "head_commit": {"id": GROUP_1, "tree_id": "e" * 40, "message": "Merge pull request #7"},
+        },
+        "repository": {"full_name": "up/stream"},
+        "sender": {"login": "github-merge-queue[bot]", "type": "Bot"},
+    }
+    if action == "destroyed":
+        raw["reason"] = "invalidated"
     for path, value in changes.items():
         set_at(raw, path.replace("__", "."), value)
     return raw

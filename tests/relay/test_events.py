@@ -20,7 +20,18 @@ from relay.events import (
     parse,
 )
 from relay.reading import BadEventError
-from tests.relay.bodies import SHA_1, SHA_2, UPSTREAM, ZERO, pull_request, push, set_at
+from tests.relay.bodies import (
+    SHA_1,
+    SHA_2,
+    UPSTREAM,
+    ZERO,
+    check_run,
+    check_suite,
+    comment,
+    pull_request,
+    push,
+    set_at,
+)
 
 DATA = Path(__file__).parent / "data"
 
@@ -222,10 +233,23 @@ def test_a_push_of_the_wrong_kind_is_named(path: str, value: Any) -> None:
     [
         ("star", {"action": "created"}, "event_unwanted"),
         ("", {}, "event_unwanted"),
-        ("merge_group", {"action": "checks_requested"}, "event_not_yet"),
-        ("check_run", {}, "event_not_yet"),
-        ("check_suite", {}, "event_not_yet"),
-        ("issue_comment", {}, "event_not_yet"),
+        ("check_run", check_run("created"), "action_unwanted"),
+        ("check_run", check_run(repository__full_name="other/repo"), "repository_unwanted"),
+        ("check_suite", check_suite(action="completed"), "action_unwanted"),
+        ("check_suite", check_suite(repository__full_name="other/repo"), "repository_unwanted"),
+        ("issue_comment", comment(action="edited"), "action_unwanted"),
+        ("issue_comment", comment(action="deleted"), "action_unwanted"),
+        ("issue_comment", comment(repository__full_name="other/repo"), "repository_unwanted"),
+        ("issue_comment", comment(issue__pull_request=...), "comment_on_issue"),
+        ("issue_comment", comment(sender__type="Bot"), "comment_by_bot"),
+        ("issue_comment", comment(comment__user__type="Bot"), "comment_by_bot"),
+        ("issue_comment", comment("Looks good\n/crcr rerun"), "comment_unwanted"),
+        ("issue_comment", comment(" /crcr rerun"), "comment_unwanted"),
+        ("issue_comment", comment("> /crcr rerun"), "comment_unwanted"),
+        ("issue_comment", comment("/crcrrerun"), "comment_unwanted"),
+        ("issue_comment", comment("\n/crcr rerun"), "comment_unwanted"),
+        ("issue_comment", comment(""), "comment_unwanted"),
+        ("issue_comment", comment(comment__body=None), "comment_unwanted"),
         ("pull_request", pull_request("assigned"), "action_unwanted"),
         ("pull_request", pull_request("edited"), "edited_without_base"),
         ("pull_request", pull_request("edited") | {"changes": {"title": {"from": "x"}}}, "edited_without_base"),

@@ -1,0 +1,104 @@
+"""One transaction for a webhook by which a person asks something of us: the delivery, and the command it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, select
+
+from allowlist.model import RepoName
+from relay.commands import Verb
+from relay.events_asked import CheckEvent, CommentEvent
+from relay.plan import Decision
+from relay.store.commands import Asked, ask
+from relay.store.intake import Received, Recorded, note_delivery, note_plan
+from relay.store.tables import Change, Check
+
+_change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_check = Check.__table__  # type: ignore[attr-defined]
+
+#: What our checks' buttons ask for.
+BUTTONS: Mapping[str, Verb] = MappingProxyType({"rerun": Verb.RERUN, "redispatch": Verb.RUN})
+
+_HEAD = (
+    select(_change.c.head_sha)
+    .where(_change.c.number == bindparam("b_number"), _change.c.kind == "pull_request", _change.c.state != "superseded")
+    .order_by(_change.c.updated_at.desc(), _change.c.id.desc())
+    .limit(1)
+)
+_NUMBER = (
+    select(_change.c.number)
+    .where(_change.c.head_sha == bindparam("b_head"), _change.c.number.is_not(None))
+    .order_by(_change.c.state != "open", _change.c.id)
+    .limit(1)
+)
+_CHECK = select(_check.c.id, _check.c.backend).where(
+    _check.c.head_sha == bindparam("b_head"), _check.c.name == bindparam("b_name")
+)
+
+
+def record_asked(
+    conn: Connection, event: CheckEvent | CommentEvent, received: Received, upstream: RepoName, now: datetime
+) -> Recorded:
+    """Write down what somebody asks, to be decided once GitHub has told their role. A redelivery asks nothing new."""
+    action = _action(event)
+    if not note_delivery(conn, received, action=action, repository=str(upstream), sender=event.sender, now=now):
+        return Recorded("duplicate", ())
+    asked = _of_comment(conn, event, received) if isinstance(event, CommentEvent) else _of_check(conn, event, received)
+    if isinstance(asked, Asked):
+        ask(conn, asked, now, upstream=upstream)
+        decision = Decision("command", asked.backend or "", asked.verb)
+    else:
+        decision = asked
+    note_plan(conn, received.delivery_id, [decision])
+    return Recorded("accepted", (decision,))
+
+
+def _action(event: CheckEvent | CommentEvent) -> str:
+    if isinstance(event, CommentEvent):
+        return "created"
+    return "requested_action" if event.button else "rerequested"
+
+
+def _of_comment(conn: Connection, event: CommentEvent, received: Received) -> Asked:
+    """The head is the one that its writer could see: what is pushed afterwards was not spoken of."""
+    return Asked(
+        delivery_id=received.delivery_id,
+        source="comment",
+        sender=event.sender,
+        verb=event.asked.verb,
+        number=event.number,
+        head_sha=conn.execute(_HEAD, {"b_number": event.number}).scalar(),
+        comment_id=event.comment_id,
+        backend=event.asked.backend,
+        words=event.asked.words,
+    )
+
+
+def _of_check(conn: Connection, event: CheckEvent, received: Received) -> Asked | Decision:
+    verb, row = Verb.RERUN, None
+    if event.button:
+        if event.button not in BUTTONS:
+            return Decision("none", "", "button_unknown", "none of our checks has such a button")
+        verb = BUTTONS[event.button]
+    if event.name is not None:
+        row = _check_of(conn, event.head_sha, event.name)
+        if row is None:
+            return Decision("none", "", "check_unknown", "no check of ours has this name on this commit")
+    return Asked(
+        delivery_id=received.delivery_id,
+        source="check_suite" if event.name is None else "action" if event.button else "check_run",
+        sender=event.sender,
+        verb=verb,
+        number=conn.execute(_NUMBER, {"b_head": event.head_sha}).scalar(),
+        head_sha=event.head_sha,
+        backend=None if row is None else row.backend,
+        check_id=None if row is None else row.id,
+    )
+
+
+def _check_of(conn: Connection, head_sha: str, name: str) -> Row[Any] | None:
+    return conn.execute(_CHECK, {"b_head": head_sha, "b_name": name}).first()
