@@ -6,6 +6,7 @@ As with checks, a comment is a state and not a message: one row for each topic o
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, select, update
@@ -61,3 +62,86 @@ def want_comment(
         )
         enqueue(conn, [reconcile_comment(old.id, number, upstream)], now)
     return int(old.id)
+
+
+# --- What came of writing a comment ----------------------------------------------------------------------------------
+
+#: Kept on a row whose comment somebody deleted, once another was written in its place. That happens once.
+CREATED_ANEW = "it was deleted and has been written anew once"
+
+
+@dataclass(frozen=True, slots=True)
+class CommentRow:
+    """One comment as its row has it."""
+
+    id: int
+    number: int
+    topic: str
+    body: str
+    wanted: str
+    applied: str | None
+    github_id: int | None
+    creating: bool
+    created_at: datetime
+    created_anew: bool
+
+
+def load_comment(conn: Connection, comment_id: int) -> CommentRow | None:
+    """The comment of this row, or None where it was forgotten."""
+    row = conn.execute(select(_comment).where(_comment.c.id == comment_id)).first()
+    if row is None:
+        return None
+    return CommentRow(
+        id=row.id,
+        number=row.number,
+        topic=row.topic,
+        body=row.body,
+        wanted=row.wanted,
+        applied=row.applied,
+        github_id=row.github_id,
+        creating=row.creating,
+        created_at=row.created_at,
+        created_anew=row.last_error == CREATED_ANEW,
+    )
+
+
+def head_named(conn: Connection, number: int, topic: str) -> str | None:
+    """The head for which this topic's comment was written last, or None."""
+    found: str | None = conn.execute(
+        select(_comment.c.head_sha).where(_comment.c.number == number, _comment.c.topic == topic)
+    ).scalar()
+    return found
+
+
+def note_creating(conn: Connection, comment_id: int, *, creating: bool) -> None:
+    """A create is about to be sent, or it is certain that none had an effect."""
+    conn.execute(update(_comment).where(_comment.c.id == comment_id).values(creating=creating))
+
+
+def note_error(conn: Connection, comment_id: int, error: str) -> None:
+    """A write failed."""
+    conn.execute(
+        update(_comment)
+        .where(_comment.c.id == comment_id, _comment.c.last_error.is_distinct_from(CREATED_ANEW))
+        .values(last_error=error)
+    )
+
+
+def note_written(
+    conn: Connection, row: CommentRow, *, github_id: int | None, anew: bool, upstream: RepoName, now: datetime
+) -> None:
+    """GitHub took this text, or it is wanted no more (``github_id`` None). A newer text is owed another look."""
+    wanted = conn.execute(
+        update(_comment)
+        .where(_comment.c.id == row.id)
+        .values(
+            applied=row.wanted,
+            github_id=github_id,
+            creating=False,
+            written_at=now,
+            last_error=CREATED_ANEW if anew else None,
+        )
+        .returning(_comment.c.wanted)
+    ).scalar()
+    if wanted is not None and wanted != row.wanted:
+        enqueue(conn, [reconcile_comment(row.id, row.number, upstream)], now)
