@@ -6,17 +6,24 @@ its sender may ask for it is GitHub's to say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from allowlist.model import RepoName
+from allowlist.model import Allowlist, RepoName
 from relay.effects import run_command
+from relay.facts import CheckFacts
+from relay.store.check_facts import load_check
+from relay.store.checks import CheckTerms
 from relay.store.outbox import enqueue, on_conflict_do_nothing
-from relay.store.tables import Command
+from relay.store.tables import Audit, Change, Check, Command
 
-_command = Command.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_audit = Audit.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_change = Change.__table__  # type: ignore[attr-defined]
+_check = Check.__table__  # type: ignore[attr-defined]
+_command = Command.__table__  # type: ignore[attr-defined]
 
 #: GitHub's logins are far shorter; a sender beyond this is cut, and then is nobody.
 _LONGEST_SENDER = 100
@@ -65,3 +72,96 @@ def ask(conn: Connection, asked: Asked, now: datetime, *, upstream: RepoName) ->
         return False
     enqueue(conn, [run_command(kept.id, asked.number, upstream)], now)
     return True
+
+
+# --- Deciding --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A command as its row has it."""
+
+    id: int
+    delivery_id: str
+    source: str
+    sender: str
+    verb: str
+    number: int | None
+    head_sha: str | None
+    comment_id: int | None
+    backend: str | None
+    check_id: int | None
+    words: str
+    state: str
+    created_at: datetime
+
+
+_LOAD = select(_command).where(_command.c.id == bindparam("id"))
+
+
+def load_command(conn: Connection, command_id: int) -> CommandRow | None:
+    """The command of this row, or None where it was forgotten."""
+    row = conn.execute(_LOAD, {"id": command_id}).first()
+    if row is None:
+        return None
+    return CommandRow(
+        id=row.id,
+        delivery_id=row.delivery_id,
+        source=row.source,
+        sender=row.sender,
+        verb=row.verb,
+        number=row.number,
+        head_sha=row.head_sha,
+        comment_id=row.comment_id,
+        backend=row.backend,
+        check_id=row.check_id,
+        words=row.words,
+        state=row.state,
+        created_at=row.created_at,
+    )
+
+
+def gate_of(conn: Connection, head_sha: str, terms: CheckTerms, listed: Allowlist | None) -> CheckFacts | None:
+    """Everything about this head as its gate sees it, or None where it has no gate."""
+    check_id = conn.execute(
+        select(_check.c.id).where(_check.c.head_sha == head_sha, _check.c.backend.is_(None))
+    ).scalar()
+    return None if check_id is None else load_check(conn, check_id, terms, listed=listed)
+
+
+def authors_of(conn: Connection, head_sha: str, number: int | None) -> frozenset[str]:
+    """Who wrote the pull request; where none is named, those of the pull requests that have this head."""
+    authors = select(_change.c.author).where(_change.c.kind == "pull_request")
+    if number is not None:
+        authors = authors.where(_change.c.number == number)
+    else:
+        authors = authors.where(_change.c.head_sha == head_sha)
+    return frozenset(author.lower() for author in conn.execute(authors.distinct()).scalars() if author)
+
+
+def done_for(conn: Connection, sender: str, head_sha: str, verbs: Sequence[str]) -> int:
+    """How many such commands of this person were carried out on this head."""
+    counted = select(func.count()).where(
+        _command.c.head_sha == head_sha,
+        func.lower(_command.c.sender) == sender.lower(),
+        _command.c.verb.in_(verbs),
+        _command.c.state == "done",
+    )
+    return int(conn.execute(counted).scalar() or 0)
+
+
+def finish(conn: Connection, command_id: int, *, state: str, role: str | None, outcome: str, now: datetime) -> bool:
+    """Note how a command ended; False where that was noted before."""
+    ended = conn.execute(
+        update(_command)
+        .where(_command.c.id == command_id, _command.c.state == "asked")
+        .values(state=state, role=role, outcome=outcome, decided_at=now)
+        .returning(_command.c.id)
+    ).first()
+    return ended is not None
+
+
+def audit(conn: Connection, *, who: str, what: str, subject: str, why: str, after: str, now: datetime) -> None:
+    """Put on record what a person did."""
+    row = {"at": now, "who": who, "what": what, "subject": subject, "why": why, "before": "", "after": after}
+    conn.execute(insert(_audit), row)
