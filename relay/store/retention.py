@@ -12,20 +12,39 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, exists, select
 
 from relay.effects import Kind
 from relay.store.deadlines import SELF
-from relay.store.tables import Attempt, Audit, Change, Check, Delivery, Dispatch, Effect, Job, Report, TestResult
+from relay.store.tables import (
+    Attempt,
+    Audit,
+    Change,
+    Check,
+    Command,
+    Comment,
+    Delivery,
+    Dispatch,
+    Effect,
+    Job,
+    Observation,
+    Override,
+    Report,
+    TestResult,
+)
 
 _attempt = Attempt.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _audit = Audit.__table__  # type: ignore[attr-defined]
 _change = Change.__table__  # type: ignore[attr-defined]
 _check = Check.__table__  # type: ignore[attr-defined]
+_command = Command.__table__  # type: ignore[attr-defined]
+_comment = Comment.__table__  # type: ignore[attr-defined]
 _delivery = Delivery.__table__  # type: ignore[attr-defined]
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 _effect = Effect.__table__  # type: ignore[attr-defined]
 _job = Job.__table__  # type: ignore[attr-defined]
+_observation = Observation.__table__  # type: ignore[attr-defined]
+_override = Override.__table__  # type: ignore[attr-defined]
 _report = Report.__table__  # type: ignore[attr-defined]
 _test_result = TestResult.__table__  # type: ignore[attr-defined]
 
@@ -39,10 +58,12 @@ REPORTS = 100
 ROWS = 500
 
 #: Effects go with the row they are about. Those about none go by their age.
-OF_DISPATCHES = frozenset({Kind.DISPATCH, Kind.DECIDE_PATHS})
+OF_DISPATCHES = frozenset({Kind.DISPATCH, Kind.DECIDE_PATHS, Kind.RERUN, Kind.CANCEL_RUNS, Kind.OBSERVE})
 OF_REPORTS = frozenset({Kind.FORWARD_HUD})
 OF_CHECKS = frozenset({Kind.RECONCILE_CHECK})
 OF_CHANGES = frozenset({Kind.CONFIRM_COMMIT})
+OF_COMMENTS = frozenset({Kind.RECONCILE_COMMENT})
+OF_COMMANDS = frozenset({Kind.RUN_COMMAND})
 OF_NOTHING = frozenset({Kind.PIN_BACKEND})
 
 
@@ -55,8 +76,8 @@ class Forgotten:
     more: bool = False
 
 
-_ENDED = (
-    select(_change.c.id, _change.c.head_sha)
+_ENDED: Select[Any] = (
+    select(_change.c.id, _change.c.head_sha, _change.c.number)
     .where(
         _change.c.ended_at < bindparam("before", type_=_change.c.ended_at.type),
         # A backend that is still awaited is settled by the sweep first.
@@ -76,16 +97,23 @@ def forget(conn: Connection, before: datetime, *, reports: int = REPORTS) -> For
     Safe on two replicas at once: each takes changes that the other has not locked.
     """
     ended = conn.execute(_ENDED, {"before": before}).all()
+    changes, rows, left = _forget_ended(conn, ended, reports) if ended else (0, 0, False)
+    # Last, since some of it waits for its change to be gone.
     loose, more_loose = _forget_loose(conn, before)
-    if not ended:
-        return Forgotten(rows=loose, more=more_loose)
+    return Forgotten(changes, rows + loose, more=left or more_loose or len(ended) == CHANGES)
+
+
+def _forget_ended(conn: Connection, ended: Sequence[Row[Any]], reports: int) -> tuple[int, int, bool]:
+    """Of these changes as much as one step takes: whole changes, rows of any kind, and whether something is left."""
     change_ids = [row.id for row in ended]
-    rows = loose + _forget_dispatches(conn, change_ids, reports)
+    rows = _forget_dispatches(conn, change_ids, reports)
     left = set(conn.execute(select(_dispatch.c.change_id).where(_dispatch.c.change_id.in_(change_ids))).scalars())
     gone = [row for row in ended if row.id not in left]
     if gone:
-        rows += _forget_changes(conn, [row.id for row in gone], sorted({row.head_sha for row in gone}))
-    return Forgotten(len(gone), rows, more=more_loose or bool(left) or len(ended) == CHANGES)
+        rows += _forget_changes(conn, [row.id for row in gone])
+        rows += _forget_of_heads(conn, sorted({row.head_sha for row in gone}))
+        rows += _forget_of_numbers(conn, sorted({row.number for row in gone if row.number is not None}))
+    return len(gone), rows, bool(left)
 
 
 def _forget_dispatches(conn: Connection, change_ids: Sequence[int], most: int) -> int:
@@ -106,24 +134,36 @@ def _forget_dispatches(conn: Connection, change_ids: Sequence[int], most: int) -
     done = [dispatch_id for dispatch_id in ids if dispatch_id not in reported]
     if done:
         rows += _delete(conn, _job, _job.c.dispatch_id.in_(done))
+        rows += _delete(conn, _observation, _observation.c.dispatch_id.in_(done))
         rows += _forget_effects(conn, OF_DISPATCHES, done)
         rows += _delete(conn, _dispatch, _dispatch.c.id.in_(done))
     return rows
 
 
-def _forget_changes(conn: Connection, change_ids: Sequence[int], head_shas: Sequence[str]) -> int:
-    """These changes, the webhooks that told of them, and the checks of commits that no change is left of."""
+def _forget_changes(conn: Connection, change_ids: Sequence[int]) -> int:
+    """These changes, and the webhooks that told of them."""
     rows = _forget_effects(conn, OF_CHANGES, change_ids)
     rows += _delete(conn, _delivery, _delivery.c.change_id.in_(change_ids))
-    rows += _delete(conn, _change, _change.c.id.in_(change_ids))
-    orphaned = select(_check.c.id).where(
-        _check.c.head_sha.in_(head_shas), ~exists(_change.c.id).where(_change.c.head_sha == _check.c.head_sha)
-    )
-    check_ids = conn.execute(orphaned).scalars().all()
-    if check_ids:
-        rows += _forget_effects(conn, OF_CHECKS, check_ids)
-        rows += _delete(conn, _check, _check.c.id.in_(check_ids))
-    return rows
+    return rows + _delete(conn, _change, _change.c.id.in_(change_ids))
+
+
+def _forget_of_heads(conn: Connection, head_shas: Sequence[str]) -> int:
+    """What hangs on a commit, where no change is left of it."""
+    left = select(_change.c.head_sha).where(_change.c.head_sha.in_(head_shas))
+    gone = sorted({*head_shas} - {*conn.execute(left).scalars()})
+    check_ids = conn.execute(select(_check.c.id).where(_check.c.head_sha.in_(gone))).scalars().all()
+    rows = _forget_effects(conn, OF_CHECKS, check_ids)
+    rows += _delete(conn, _check, _check.c.id.in_(check_ids))
+    return rows + _delete(conn, _override, _override.c.head_sha.in_(gone))
+
+
+def _forget_of_numbers(conn: Connection, numbers: Sequence[int]) -> int:
+    """What hangs on a pull request, where no head is left of it."""
+    left = select(_change.c.number).where(_change.c.number.in_(numbers))
+    gone = sorted({*numbers} - {*conn.execute(left).scalars()})
+    comment_ids = conn.execute(select(_comment.c.id).where(_comment.c.number.in_(gone))).scalars().all()
+    rows = _forget_effects(conn, OF_COMMENTS, comment_ids)
+    return rows + _delete(conn, _comment, _comment.c.id.in_(comment_ids))
 
 
 def _forget_loose(conn: Connection, before: datetime) -> tuple[int, bool]:
@@ -134,15 +174,19 @@ def _forget_loose(conn: Connection, before: datetime) -> tuple[int, bool]:
         .limit(ROWS)
     )
     effect_ids = pins.scalars().all()
-    rows = _delete_effects(conn, effect_ids)
-    taken = [len(effect_ids)]
+    of_a_change = exists(_change.c.id).where(_change.c.number == _command.c.number)
+    commands = select(_command.c.id).where(_command.c.created_at < before, ~of_a_change).limit(ROWS)
+    command_ids = conn.execute(commands).scalars().all()
+    rows = _delete_effects(conn, effect_ids) + _forget_effects(conn, OF_COMMANDS, command_ids)
+    rows += _delete(conn, _command, _command.c.id.in_(command_ids))
+    taken = [len(effect_ids), len(command_ids)]
     for table, old in (
         (_delivery, and_(_delivery.c.received_at < before, _delivery.c.change_id.is_(None))),
         # Our own conclusions went with their dispatches; what a person or the allowlist changed stays on record.
         (_audit, and_(_audit.c.at < before, _audit.c.who == SELF, _audit.c.what == "deadline")),
     ):
         taken.append(_delete(conn, table, table.c.id.in_(select(table.c.id).where(old).limit(ROWS))))
-    return rows + sum(taken[1:]), max(taken) == ROWS
+    return rows + sum(taken[2:]), max(taken) == ROWS
 
 
 def _forget_effects(conn: Connection, kinds: Collection[Kind], subject_ids: Sequence[int]) -> int:

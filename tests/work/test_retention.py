@@ -17,12 +17,17 @@ from relay.store.tables import (
     Backend,
     Change,
     Check,
+    Command,
+    Comment,
     Delivery,
     Dispatch,
     Effect,
     Job,
+    Observation,
+    Override,
     Report,
     TestResult,
+    metadata,
 )
 from relay.work.sweep import FORGET_EVERY, Sweep
 from tests.conftest import Clock
@@ -32,7 +37,21 @@ from tests.work.record import NPU, TERMS, Record
 
 DAY = timedelta(days=1)
 KEEP = timedelta(days=90)
-OF_A_CHANGE = (Change, Delivery, Dispatch, Report, Job, TestResult, Check, Effect, Attempt)
+OF_A_CHANGE = (
+    Change,
+    Delivery,
+    Dispatch,
+    Report,
+    Job,
+    TestResult,
+    Observation,
+    Check,
+    Override,
+    Comment,
+    Command,
+    Effect,
+    Attempt,
+)
 
 
 def history(record: Record, head_sha: str, number: int = 7) -> int:
@@ -41,10 +60,23 @@ def history(record: Record, head_sha: str, number: int = 7) -> int:
     record.planned(change, [])
     dispatch = record.told(change)
     record.report(dispatch, "failure", run=str(number), tests=[("test_add", "TestAdd", "1 is not 2")])
+    now = record.clock.now()
+    said = [
+        insert(Observation).values(dispatch_id=dispatch, run_id="1", run_attempt=1, status="completed", seen_at=now),
+        insert(Override).values(head_sha=head_sha, backend="org/npu", number=number, who="ada", why="known", at=now),
+        insert(Comment).values(number=number, topic="status", body="", wanted="", created_at=now),
+        insert(Command).values(
+            delivery_id=f"c{number}", source="comment", number=number, sender="ada", verb="status", created_at=now
+        ),
+    ]
+    record.store.write_now(lambda conn: [conn.execute(statement) for statement in said])
     record.store.write_now(
         lambda conn: outbox.enqueue(
             conn,
             [
+                NewEffect(Kind.OBSERVE, f"o{number}", "account org", subject_id=dispatch),
+                NewEffect(Kind.RUN_COMMAND, f"a{number}", "account up", subject_id=record.rows(Command)[-1].id),
+                NewEffect(Kind.RECONCILE_COMMENT, f"b{number}", "up", subject_id=record.rows(Comment)[-1].id),
                 NewEffect(Kind.DISPATCH, f"d{number}", "account org", subject_id=dispatch),
                 NewEffect(Kind.FORWARD_HUD, f"h{number}", "hud", subject_id=record.rows(Report)[-1].id),
                 NewEffect(Kind.CONFIRM_COMMIT, f"c{number}", "account up", subject_id=change),
@@ -196,6 +228,8 @@ def test_every_kind_of_effect_goes_with_something() -> None:
         retention.OF_REPORTS,
         retention.OF_CHECKS,
         retention.OF_CHANGES,
+        retention.OF_COMMENTS,
+        retention.OF_COMMANDS,
         retention.OF_NOTHING,
     )
 
@@ -241,3 +275,11 @@ def test_a_head_grows_old_from_when_nobody_waits_for_it(store: Any, clock: Clock
     last.take(pull_request("closed", S1, 3, closed=True), "D5")
 
     assert [(S1, began + 2 * DAY), (S2, began + 2 * DAY)] == intake.changes("head_sha", "ended_at")[:2]
+
+
+def test_every_table_is_forgotten_or_kept_on_purpose() -> None:
+    """A table that nobody thought of here would grow for ever."""
+    kept_for_ever = {"backend", "document", "pacing"}
+    by_age = {"audit"}
+
+    assert set(metadata.tables) == {table.__tablename__ for table in OF_A_CHANGE} | kept_for_ever | by_age
