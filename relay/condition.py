@@ -17,6 +17,8 @@ from relay.work.outbox import Worker
 STALE = timedelta(minutes=15)
 #: A worker polls twice a second, so one that has not turned for this long hangs.
 STUCK = timedelta(seconds=60)
+#: A commit that failed so many seconds ago may fail again: the worker commits about once a second while it has work.
+RECENT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,9 @@ class Condition:
             return Part("database", False, str(error))
         if revision != schema.newest():
             return Part("database", False, f"schema {revision}, this build expects {schema.newest()}: crcr db migrate")
+        trouble = self.store.trouble(RECENT)
+        if trouble is not None:
+            return Part("database", False, f"it can be read, and not be written to: {trouble}")
         return Part("database", True, f"schema {revision}")
 
     def _allowlist(self) -> Part:

@@ -11,14 +11,16 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 T = TypeVar("T")
 
@@ -39,6 +41,45 @@ class StoreDownError(Exception):
 
 class RefusalError(Exception):
     """A unit of work declines before it has written anything, so the group it runs in need not be undone."""
+
+
+class _DatabaseFile:
+    """SQLite's file, which somebody may delete or replace beneath us.
+
+    SQLite would go on writing into a file that no longer has a name, and what it said it kept would be gone at the
+    next start. So each commit looks first whether the name still leads to the file that was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Raise StoreDownError when the file is not the one that the first commit went to."""
+        if self._opened is None:
+            return
+        found = self._identity()
+        if found != self._opened:
+            what = "is gone" if found is None else "is another than the one that was opened"
+            raise StoreDownError(f"the database file {self._path.name} {what}: put it back, or restart the relay")
+
+    def committed(self) -> None:
+        """A commit went to the file, so this is the one."""
+        if self._opened is None:
+            self._opened = self._identity()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+def _database_file(url: URL) -> _DatabaseFile | None:
+    named = url.database or ""
+    is_file = url.get_backend_name() == "sqlite" and named not in ("", ":memory:") and not named.startswith("file:")
+    return _DatabaseFile(Path(named)) if is_file else None
 
 
 class Unit(Protocol[T]):  # type: ignore[misc]  # T is only returned; variance would not help a reader here.
@@ -115,6 +156,8 @@ class Store:
         self.url = url
         self._writing = make_engine(url)
         self._reading = make_engine(url, read_only=True)
+        self._file = _database_file(self._writing.url)
+        self._failed: tuple[float, str] | None = None
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="store-read")
         self._thread = threading.Thread(target=self._run, name="store-write", daemon=True)
@@ -130,6 +173,11 @@ class Store:
     def write_engine(self) -> Engine:
         """For migrations, which own their connection."""
         return self._writing
+
+    def trouble(self, within: float) -> str | None:
+        """Why a commit failed within the last so many seconds, or None. A full disk can still be read from."""
+        failed = self._failed
+        return failed[1] if failed is not None and time.monotonic() - failed[0] < within else None
 
     async def write(self, unit: Callable[[Connection], T]) -> T:
         """Run the unit in a transaction and return its value once that is committed."""
@@ -198,12 +246,13 @@ class Store:
             settled = self._transact(live)
         except StoreDownError as error:
             # It is down for all of them: to try each on its own would let the last wait for as many time-outs.
+            self._note(error)
             for waiting in live:
                 waiting.future.set_exception(error)
             return
         except Exception as error:  # noqa: BLE001  # Whatever one unit raised must reach its caller and no other.
             if len(live) == 1:
-                live[0].future.set_exception(_translated(error))
+                live[0].future.set_exception(self._note(_translated(error)))
                 return
             # One unit spoiled the transaction of all. Each runs again on its own, so that it hurts only itself.
             for waiting in live:
@@ -219,16 +268,23 @@ class Store:
         try:
             ((_, value, refusal),) = self._transact([waiting])
         except Exception as error:  # noqa: BLE001  # As above.
-            waiting.future.set_exception(_translated(error))
+            waiting.future.set_exception(self._note(_translated(error)))
             return
         if refusal is not None:
             waiting.future.set_exception(refusal)
         else:
             waiting.future.set_result(value)
 
+    def _note(self, error: Exception) -> Exception:
+        if isinstance(error, StoreDownError):
+            self._failed = (time.monotonic(), str(error))
+        return error
+
     def _transact(self, group: list[_Waiting]) -> list[tuple[_Waiting, Any, RefusalError | None]]:
         for remaining in (2, 1, 0):
             begun = False
+            if self._file is not None:
+                self._file.check()
             try:
                 settled: list[tuple[_Waiting, Any, RefusalError | None]] = []
                 with self._writing.begin() as conn:
@@ -245,6 +301,8 @@ class Store:
                     raise _translated(error) from error
                 raise
             else:
+                if self._file is not None:
+                    self._file.committed()
                 return settled
         raise AssertionError("unreachable: the last try returns or raises")
 
@@ -261,8 +319,25 @@ def _translated(error: Exception) -> Exception:
     """Losing the database is our fault and passes; breaking a rule of it is a fault of the unit and does not."""
     if isinstance(error, IntegrityError):
         return error
-    if isinstance(error, OperationalError) or (isinstance(error, DBAPIError) and error.connection_invalidated):
-        return StoreDownError(f"the database did not answer: {type(error.orig).__name__}")
+    # SQLite says by the plain DatabaseError that its file is damaged, or none.
+    is_down = isinstance(error, OperationalError) or type(error) is DatabaseError
+    if isinstance(error, DBAPIError) and (is_down or error.connection_invalidated):
+        return StoreDownError(f"the database did not answer: {_said(error.orig)}")
     if type(error).__name__ == "TimeoutError" and type(error).__module__.startswith("sqlalchemy"):
         return StoreDownError("no database connection was free")
     return error
+
+
+def _said(original: BaseException | None) -> str:
+    """What the driver said, which tells a full disk from a lock; but nothing of where the database is."""
+    kind = type(original).__name__
+    if type(original).__module__.partition(".")[0] == "sqlite3":
+        return f"{kind}: {original}"
+    # Without a code the message is of the connection, and names host and user.
+    said = getattr(getattr(original, "diag", None), "message_primary", None) if _sqlstate(original) else None
+    return kind if said is None else f"{kind}: {str(said)[:200]}"
+
+
+def _sqlstate(original: BaseException | None) -> str | None:
+    code = getattr(original, "sqlstate", None)
+    return code if isinstance(code, str) else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, event, text
@@ -21,6 +23,11 @@ def _insert(conn: Connection, key: str) -> None:
     conn.execute(
         text("INSERT INTO pacing (key, not_before, reason) VALUES (:k, '2026-11-30 12:00:00', '')"), {"k": key}
     )
+
+
+def _insert_much(conn: Connection) -> None:
+    for number in range(100):
+        _insert(conn, f"{number}" * 1_000)
 
 
 def keys(store: Store) -> list[str]:
@@ -110,6 +117,67 @@ def test_an_unreachable_database_is_our_fault_and_passes() -> None:
     store.close()
 
     assert "secret" not in str(told.value)
+    assert "127.0.0.1" not in str(told.value)
+
+
+def _on_a_file(template: Path, folder: Path) -> tuple[Store, Path]:
+    path = folder / "relay.db"
+    shutil.copy(template, path)
+    return Store(f"sqlite:///{path}"), path
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+def test_nothing_is_kept_in_a_file_that_has_lost_its_name(
+    sqlite_template: Path, tmp_path: Path, replaced: bool
+) -> None:
+    """SQLite would write on into the nameless file, and all that was answered 200 would be gone at the next start."""
+    store, path = _on_a_file(sqlite_template, tmp_path)
+    insert(store, "before")
+    moved = path.rename(tmp_path / "moved.db")
+    if replaced:
+        shutil.copy(sqlite_template, path)
+
+    with pytest.raises(StoreDownError, match=r"relay\.db is") as told:
+        insert(store, "lost")
+    troubled = store.trouble(60)
+    path.unlink(missing_ok=True)
+    moved.rename(path)
+    insert(store, "after")
+    kept = keys(store)
+    store.close()
+
+    assert str(told.value) == troubled
+    assert str(tmp_path) not in str(told.value)
+    assert ["after", "before"] == kept
+
+
+def test_a_damaged_file_is_our_fault_and_is_named(sqlite_template: Path, tmp_path: Path) -> None:
+    """Callers are told to come back, instead of being shown an error of ours."""
+    store, path = _on_a_file(sqlite_template, tmp_path)
+    path.write_bytes(b"no database " * 10_000)
+
+    with pytest.raises(StoreDownError, match="file is not a database"):
+        insert(store, "a")
+    with pytest.raises(StoreDownError, match="file is not a database"):
+        keys(store)
+    store.close()
+
+
+def test_a_database_that_can_only_be_read_says_why(sqlite_template: Path, tmp_path: Path) -> None:
+    """A full disk and a lock are mended in different ways, and reading goes on in both."""
+    store, _path = _on_a_file(sqlite_template, tmp_path)
+    insert(store, "a")
+    assert store.trouble(60) is None
+    store.write_now(lambda conn: conn.exec_driver_sql("PRAGMA max_page_count = 1"))
+
+    with pytest.raises(StoreDownError, match="database or disk is full"):
+        store.write_now(_insert_much)
+    troubled = store.trouble(60)
+    kept = keys(store)
+    store.close()
+
+    assert "the database did not answer: OperationalError: database or disk is full" == troubled
+    assert ["a"] == kept
 
 
 def test_a_database_that_is_gone_is_asked_once_for_all_who_wait() -> None:
