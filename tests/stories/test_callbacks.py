@@ -83,10 +83,11 @@ def test_however_slow_the_check_api_is_the_check_ends_completed(world: World, ki
     slow = Match(path="/check-runs")
     fault = world.sim.faults.add(Fault(kind, slow, times=2, seconds=0.4))
 
-    began = world.clock.now()
-    backend.callback(run, "in_progress", job="test", check_run_id="7")
-    backend.callback(run, "completed", "success", "test", check_run_id="7")
-    took = world.clock.now() - began
+    took = []
+    for status, conclusion in (("in_progress", None), ("completed", "success")):
+        began = world.clock.now()
+        backend.callback(run, status, conclusion, "test", check_run_id="7")
+        took.append(world.clock.now() - began)
     wait_until(lambda: world.sim.faults.met(fault) == 2, what="both faults")
     world.clock.advance(timedelta(seconds=80))  # Past the wait for a second try.
     check = shown(world, run, "success")
@@ -95,7 +96,7 @@ def test_however_slow_the_check_api_is_the_check_ends_completed(world: World, ki
     assert "success" == check.writes[-1]["conclusion"]
     assert 1 == len(world.up.check_runs(head_of(run), check.name))
     assert "success" == world.up.wait_for_check(head_of(run), "crcr/gate", conclusion="success").conclusion
-    assert took < timedelta(seconds=2 * 0.4)  # Neither answer waited for the check.
+    assert min(took) < timedelta(seconds=0.4)  # If answers waited for checks, neither could be this quick.
 
 
 def test_a_word_that_github_does_not_have_is_refused_and_the_corrected_call_counts(world: World) -> None:

