@@ -7,21 +7,19 @@ import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from levels.gate import GateVerdict, Line
 from levels.outcomes import Conclusion, GateEffect, Outcome, worst
-from relay.backend_text import about, backend_title, combinations, job_title, jobs, oncall, overview, tests, where
-from relay.facts import CheckFacts, DispatchFacts, LeftOut, Place, labelled
-from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain, prose
+from relay import gate_text
+from relay.backend_text import backend_title, combinations, job_title, jobs, oncall, overview, tests, where
+from relay.facts import CheckFacts, DispatchFacts, Place, labelled
+from relay.github.port import CheckAction
+from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain
 from relay.words import (
-    EFFECTS,
     GATE_NAME,
     PHRASES,
     Ending,
     backend_check_name,
-    clock,
     demoted,
     job_check_name,
-    listing,
     not_called,
     over,
     reason_phrase,
@@ -29,10 +27,13 @@ from relay.words import (
     unlabelled,
 )
 
+# A button carries no text and says nothing of who may press it: that is decided when it was pressed.
+_RERUN = CheckAction("Re-run", "Run again what failed of it", "rerun")
+_REDISPATCH = CheckAction("Re-dispatch", "Tell the backend anew, in a new run", "redispatch")
+_RERUN_FAILED = CheckAction("Re-run failed", "Run again what did not pass", "rerun")
+
 #: Room that is left unused, so that a character GitHub counts differently costs nothing.
 _SPARE = 535
-
-_MOST_NAMED = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Rendered:
     """The whole state of one check run.
 
     ``partial``: concluded, while jobs may still report. ``closing``: ends what is there, and is nothing to create.
+    ``actions`` are its buttons; they follow from the conclusion, so that no write is owed to them alone.
     """
 
     status: str
@@ -52,6 +54,7 @@ class Rendered:
     completed_at: datetime | None = None
     partial: bool = False
     closing: bool = False
+    actions: tuple[CheckAction, ...] = ()
 
     def digest(self) -> str:
         """What tells two states apart that are worth a write.
@@ -139,17 +142,22 @@ def render_gate(facts: CheckFacts, place: Place) -> Rendered:
     known = {str(one.id): one for one in facts.dispatches}
     required = [line for line in verdict.lines if line.effect is not GateEffect.NOT_REQUIRED]
     others = [line for line in verdict.lines if line.effect is GateEffect.NOT_REQUIRED]
-    rows = [_gate_row(line, known[line.detail], place) for line in required]
+    rows = [gate_text.row(line, known[line.detail], place) for line in required]
     page = f"[the relay's page of this change](<{change_url(facts, place)}>)"
-    sections = [Section((_gate_meaning(verdict, required),), (), "")]
+    sections = [Section((gate_text.meaning(verdict, required, known),), (), "")]
+    sections += [
+        Section((gate_text.overridden(known[line.detail], who),), (), "")
+        for line in required
+        if line.effect is GateEffect.STEPS_DOWN and (who := gate_text.override_of(line, known)) is not None
+    ]
     if rows:
         head = ("| Backend | Result | This gate | What happened |", "| --- | --- | --- | --- |")
         sections.append(Section(head, rows, f"{{count}} more backends are left out here; all are on {page}."))
-    todo = _gate_todo(required, known)
+    todo = gate_text.todo(required, known)
     if todo:
         sections.append(Section(("**What to do**", ""), todo, f"{{count}} more are left out here, see {page}."))
     if others or facts.left_out:
-        sections.append(Section((_not_required(others, known, facts.left_out),), (), ""))
+        sections.append(Section((gate_text.not_required(others, known, facts.left_out),), (), ""))
     foot = (
         f"`{GATE_NAME}` weighs all L4 backends for commit `{facts.head_sha[:12]}`. Jobs, versions and tests stand "
         f"in each backend's own check; everything, as it is now, on {page}."
@@ -159,113 +167,15 @@ def render_gate(facts: CheckFacts, place: Place) -> Rendered:
     return Rendered(
         status=str(verdict.status),
         conclusion=verdict.conclusion,
-        title=plain(_gate_title(required, known), MAX_TITLE),
+        title=plain(gate_text.title(required, known), MAX_TITLE),
         summary=assemble(sections, MAX_TEXT - _SPARE),
         text="",
         details_url=change_url(facts, place),
         started_at=facts.row.created_at,
-        completed_at=None if verdict.conclusion is None else max(settled, default=None),
+        # A merge group may be built long after its pull requests were tested, and no check ends before it begins.
+        completed_at=None if verdict.conclusion is None or not settled else max(*settled, facts.row.created_at),
+        actions=(_RERUN_FAILED,) if verdict.conclusion not in {None, Conclusion.SUCCESS} else (),
     )
-
-
-def _gate_title(required: list[Line], known: dict[str, DispatchFacts]) -> str:
-    if not required:
-        return "No backend holds this back"
-    count = len(required)
-    passed = [line for line in required if line.effect is GateEffect.PASSES]
-    if len(passed) == count:
-        every = {1: f"{required[0].backend} passed", 2: "Both required backends passed"}
-        return every.get(count, f"All {count} required backends passed")
-    parts = []
-    for effect, word in ((GateEffect.BLOCKS, ""), (GateEffect.STEPS_DOWN, "no verdict: ")):
-        told = [f"{line.backend} {PHRASES[line.outcome].verb}" for line in required if line.effect is effect]
-        if told:
-            parts.append(word + listing(told, 2))
-    if count > 1:
-        parts.append(f"{len(passed)} of {count} required backends passed")
-    waiting = [line for line in required if line.effect is GateEffect.PENDING]
-    if waiting:
-        since = min(known[line.detail].created_at for line in waiting)
-        parts.append(f"waiting for {listing(_names(waiting), 2)} since {clock(since)}")
-    title = "; ".join(parts)
-    return title[0].upper() + title[1:] if title.startswith(("waiting", "no verdict")) else title
-
-
-def _names(lines: list[Line]) -> list[str]:
-    """The backends of these lines, each once: two pull requests may share a head."""
-    return list(dict.fromkeys(str(line.backend) for line in lines))
-
-
-def _gate_meaning(verdict: GateVerdict, required: list[Line]) -> str:
-    if not required:
-        return "**Passes.** No backend that can hold a merge back is asked about this change."
-    count = len(required)
-    which = {1: "The backend that can", 2: "Both backends that can"}.get(count, f"All {count} backends that can")
-    if verdict.effect is GateEffect.BLOCKS:
-        blocking = [line for line in required if line.effect is GateEffect.BLOCKS]
-        return (
-            f"**Blocks the merge**, because of {listing(_names(blocking), 5)}. A later result of theirs replaces this."
-        )
-    if verdict.effect is GateEffect.PENDING:
-        return "**Waits.** Results are still to come; this check ends by itself, at the latest at the deadline below."
-    if verdict.effect is GateEffect.STEPS_DOWN:
-        return (
-            "**No verdict, and the merge is not held back.** At least one backend gave no usable result, so this is "
-            "no statement that the change works there. A result that still comes replaces this."
-        )
-    return f"**Passes.** {which} hold this merge back reported success."
-
-
-def _gate_row(line: Line, one: DispatchFacts, place: Place) -> str:
-    check = f" Details: check `{backend_check_name(one.backend)}`." if one.shown else ""
-    # Whether it is queued or running already is its own check's to say: here each step would owe a write.
-    result = "awaited" if line.effect is GateEffect.PENDING else PHRASES[line.outcome].label
-    return f"| `{line.backend}` | {result} | {EFFECTS[line.effect]} | {_happened(one, place)}{check} |"
-
-
-def _happened(one: DispatchFacts, place: Place) -> str:
-    """One dispatch in a sentence or two, with nothing in it that moves while jobs report."""
-    if one.awaited:
-        until = (
-            f" This gate waits until {clock(one.give_up_at, one.created_at)} at the latest." if one.give_up_at else ""
-        )
-        return f"Asked at {clock(one.created_at)}.{until}"
-    sentence = about(one)
-    if one.outcome in {Outcome.UNDELIVERED, Outcome.PAUSED}:
-        sentence += f" Reason: {prose(reason_phrase(one.reason_code, one.reason))}."
-    moved = place.overrides.get(one.outcome)
-    if moved is not None:
-        sentence += " The relay's settings say what this outcome does to the gate."
-    elif one.outcome is Outcome.SILENT and one.effect(place.overrides) is GateEffect.BLOCKS:
-        sentence += " Its entry says that silence blocks."
-    return sentence
-
-
-def _gate_todo(required: list[Line], known: dict[str, DispatchFacts]) -> list[str]:
-    lines = []
-    for line in required:
-        todo = PHRASES[line.outcome].todo
-        if todo and line.effect is not GateEffect.PENDING:
-            lines.append(f"- `{line.backend}`: {todo}{oncall(known[line.detail])}")
-    return lines
-
-
-def _not_required(others: list[Line], known: dict[str, DispatchFacts], left_out: tuple[LeftOut, ...]) -> str:
-    """The backends that cannot hold this back, each with the reason. No results of theirs: they would move the gate."""
-    told = [f"`{line.backend}` ({_why_not(known[line.detail])})" for line in others]
-    told = [f"`{one.backend}` ({prose(reason_phrase(one.reason_code, one.reason), 160)})" for one in left_out] + told
-    more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
-    return f"Not required here: {', '.join(told[:_MOST_NAMED])}{more}."
-
-
-def _why_not(one: DispatchFacts) -> str:
-    if one.level is None:
-        return "not on the allowlist any more"
-    if one.level < one.level_then:
-        return f"was {one.level_then} when it was told, is {one.level} now"
-    if not one.gates:
-        return str(one.level)
-    return prose(reason_phrase(one.reason_code, one.reason), 160) if one.outcome is Outcome.FILTERED else "not required"
 
 
 # --- A backend's check -----------------------------------------------------------------------------------------------
@@ -304,7 +214,7 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
     conclusion = conclusion_of(deciding, place)
     url = change_url(facts, place)
     page = f"[the relay's page of this change](<{url}>)"
-    numbers = {change.id: change.number for change in facts.changes}
+    numbers = {change.id: change.number for change in facts.changes if change.kind == "pull_request"}
     summary: list[Section] = []
     text: list[Section] = []
     for one in shown:
@@ -328,7 +238,13 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
         started_at=deciding.started_at or deciding.created_at,
         completed_at=None if conclusion is None else deciding.outcome_at,
         partial=conclusion is not None and any(one.outstanding for one in shown),
+        actions=_buttons(conclusion),
     )
+
+
+def _buttons(conclusion: Conclusion | None) -> tuple[CheckAction, ...]:
+    """What can be asked for at a backend's check, once it has concluded as anything but success."""
+    return () if conclusion in {None, Conclusion.SUCCESS} else (_RERUN, _REDISPATCH)
 
 
 def render_job(facts: CheckFacts, place: Place) -> Rendered:
@@ -363,4 +279,5 @@ def render_job(facts: CheckFacts, place: Place) -> Rendered:
         started_at=min((leg.started_at for leg in mine if leg.started_at is not None), default=deciding.created_at),
         completed_at=None if conclusion is None else max(ends, default=deciding.outcome_at),
         partial=conclusion is not None and running,
+        actions=_buttons(conclusion),
     )

@@ -23,6 +23,7 @@ from relay.store.check_facts import load_check
 from relay.store.checks import Applied, CheckTerms, note_applied, note_creating, note_error, note_unchanged
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
+from relay.store.oncalls import tell_oncalls
 
 log = structlog.get_logger(__name__)
 
@@ -91,14 +92,12 @@ class Reconciler:
             text=wanted.text,
             details_url=wanted.details_url,
         )
-        note = partial(
-            note_applied,
-            check_id=check_id,
-            mark=facts.row.mark,
-            applied=applied,
-            terms=self._terms,
-            now=self._now(),
-        )
+        now = self._now()
+
+        def note(conn: Connection) -> None:
+            note_applied(conn, check_id, facts.row.mark, applied, self._terms, now)
+            tell_oncalls(conn, facts, wanted, self._place, self._terms, now)
+
         await self._store.write(note)
         log.info("check written", check=facts.name, head=facts.head_sha, status=wanted.status)
 
@@ -150,4 +149,5 @@ def _check_run(facts: CheckFacts, wanted: Rendered, now: datetime) -> CheckRunWr
         external_id=str(facts.row.id),
         started_at=wanted.started_at,
         completed_at=completed_at,
+        actions=wanted.actions,
     )
