@@ -118,6 +118,7 @@ def in_repository(world: World, text: str) -> str:
     return f"{UPSTREAM}:{PATH}"
 
 
+@pytest.mark.slow
 def test_github_unreachable_leaves_the_last_good_list_in_force_over_a_restart(each_world: World) -> None:
     """The list comes through the app; while GitHub cannot be asked the last good one counts, and its age shows."""
     world = each_world
@@ -138,8 +139,8 @@ def test_github_unreachable_leaves_the_last_good_list_in_force_over_a_restart(ea
     world.settled(lambda: not ready(world)[1]["ok"], "the alarm")
     world.settled(lambda: ready(world)[0] == 200, "readiness, since the last good list still works")
 
-    world.sim.faults.remove(down)
     in_repository(world, "L1:\n  - org/witness\n  - org/b1\n")
+    world.sim.faults.remove(down)
     world.settled(lambda: ready(world)[1]["ok"], "the new list in force")
     assert ["org/b1"] == told(world, backend, added)
 

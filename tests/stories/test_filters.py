@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from relay.simulator import Backend, Fault, JobPlan, Kind, Listener, Match, Mode, PullRequest, Reports
+from tests.stories.relay_process import run
 from tests.stories.world import World
 
 SILENT = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
@@ -25,6 +26,7 @@ def why(world: World, pr: PullRequest, backend: Backend) -> list[dict[str, Any]]
     return found
 
 
+@pytest.mark.slow
 def test_an_entry_for_nights_only_hears_of_no_pull_request(world: World) -> None:
     """It is not dispatched, and the reason names the key that says so."""
     nights = world.backend("org/nights", "L2", SILENT, events=["nightly"])
@@ -39,6 +41,8 @@ def test_an_entry_for_nights_only_hears_of_no_pull_request(world: World) -> None
     (decision,) = why(world, pr, nights)
     assert ("none", "filtered_events") == (decision["effect"], decision["reason"])
     assert "nightly" in decision["sentence"]
+    asked = run(world, "why", str(pr.number), "org/nights")
+    assert (0, decision["sentence"]) == (asked.returncode, asked.stdout.strip())
 
 
 def test_changed_files_decide_and_the_webhook_does_not_wait_for_them(each_world: World) -> None:

@@ -153,6 +153,23 @@ def test_a_final_refusal_is_not_tried_again(world: World, kind: Kind, reason: st
     assert ("dead", reason) == (why["state"], why["state_reason"])
 
 
+def test_actions_that_are_off_are_a_final_refusal(world: World) -> None:
+    """422: nothing of ours would mend it, so the dispatch is put aside and the reason named."""
+    backend = world.backend("org/backend", "L4", SILENT)
+    world.start()
+    backend.disable_actions()
+
+    pr = world.up.open_pull_request()
+    world.up.wait_for_check(pr.head_sha, "crcr/gate", conclusion="neutral")
+    world.pass_time(WAITS[0])
+    world.idle()
+
+    assert 1 == tries(world, backend)
+    (why,) = world.get(f"/api/v1/why?pull={pr.number}&backend={backend.name}")["decisions"]
+    assert ("dead", "refused") == (why["state"], why["state_reason"])
+    assert "disabled" in why["sentence"]
+
+
 def test_an_app_that_is_installed_late_gets_what_it_missed(each_world: World) -> None:
     """A backend without the app is told as soon as it has it, with the dispatch that was given up."""
     world = each_world
