@@ -17,7 +17,7 @@ from allowlist.model import RepoName
 from relay.capability import CapabilityKeys
 from relay.clock import Now
 from relay.effects import Kind
-from relay.github.errors import GitHubError, IdentityChanged, Limited, RetryLater
+from relay.github.errors import GitHubError, IdentityChanged, Limited, RetryLater, Unauthenticated
 from relay.github.port import Address, ChangedPaths, GitHub
 from relay.hud import ForwardFacts, Hud, HudRefusedError, HudRetryError
 from relay.payload import ChangeFacts, RelayBlock, TooLargeError, client_payload, with_labels
@@ -111,6 +111,9 @@ class GitHubPerformer:
             return Rest(error.reason, error.detail, error.retry_at)
         if isinstance(error, RetryLater):
             return Again(error.reason, error.detail, error.retry_at)
+        if isinstance(error, Unauthenticated):
+            # It is our key or our clock: what is given up for that would not come back once it is mended.
+            return Again(error.reason, error.detail)
         if isinstance(error, HudRetryError):
             return Again("hud_unavailable", str(error), error.retry_at)
         if isinstance(error, HudRefusedError):

@@ -1,0 +1,193 @@
+"""How a dispatch stands, as columns: its legs and what GitHub showed amount to an outcome and a next deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, bindparam, case, func, select, update
+
+from levels.legs import Leg, Status
+from levels.lifecycle import Expectation, Standing, stand
+from levels.outcomes import UNSETTLED, Conclusion, Outcome
+from relay.store.observations import Seen
+from relay.store.tables import Dispatch, Job, Report
+from relay.terms import Terms
+
+_dispatch = Dispatch.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_job = Job.__table__  # type: ignore[attr-defined]
+_report = Report.__table__  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The dispatch a report belongs to, as its locked row has it."""
+
+    id: int
+    state: str
+    purpose: str
+    terms: Terms
+    sent_at: datetime | None
+    started_at: datetime | None
+    next_deadline: datetime | None
+    concluded: str | None
+    concluded_at: datetime | None
+    outcome: str
+    outcome_at: datetime
+    legs_reported: int
+    legs_expected: int | None
+    late: bool
+    observed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a report did: to the dispatch's outcome, and to any leg at all."""
+
+    outcome: bool
+    legs: bool
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of one run that decides, over all its jobs: its largest claim and when we first heard of it."""
+
+    claim: int | None
+    started_at: datetime | None
+    began_at: datetime
+
+
+Attempts = Mapping[tuple[str, int], Attempt]
+
+_ATTEMPTS = (
+    select(
+        _report.c.run_id,
+        _report.c.run_attempt,
+        func.max(_report.c.expected_jobs).label("claim"),
+        func.min(case((_report.c.status == "in_progress", _report.c.received_at))).label("started_at"),
+        func.min(_report.c.received_at).label("began_at"),
+    )
+    .where(_report.c.dispatch_id == bindparam("dispatch_id"), _report.c.decides)
+    .group_by(_report.c.run_id, _report.c.run_attempt)
+)
+
+JOBS: Select[Any] = select(_job).where(_job.c.dispatch_id == bindparam("dispatch_id"))
+
+_SHOW_JOB = update(_job).where(_job.c.id == bindparam("b_id")).values(observed=bindparam("b_observed"))
+
+_STANDING = ("outcome", "outcome_at", "legs_reported", "legs_expected", "started_at", "next_deadline", "late")
+_CHANGE_DISPATCH = (
+    update(_dispatch)
+    .where(_dispatch.c.id == bindparam("b_id"))
+    .values({name: bindparam(f"b_{name}", type_=_dispatch.c[name].type) for name in _STANDING})
+)
+
+
+def load_attempts(conn: Connection, dispatch_id: int) -> Attempts:
+    """The attempts that decide of one dispatch, by run and number."""
+    rows = conn.execute(_ATTEMPTS, {"dispatch_id": dispatch_id})
+    return {(row.run_id, row.run_attempt): Attempt(row.claim, row.started_at, row.began_at) for row in rows}
+
+
+def standing_legs(rows: Iterable[Row[Any]], attempts: Attempts) -> list[Leg]:
+    """The legs of other jobs, read back from their rows. The claim is the attempt's, which is all that counts."""
+    return [
+        Leg(
+            run_id=row.run_id,
+            run_attempt=row.run_attempt,
+            job_name=row.job_name,
+            combination=row.combination,
+            backend_version=row.backend_version,
+            check_run_id=row.check_run_id,
+            status=Status(row.status),
+            conclusion=None if row.conclusion is None else Conclusion(row.conclusion),
+            started_at=row.started_at,
+            completed_at=row.completed_at,
+            conflicting=row.conflicting,
+            deciding=row.deciding,
+            source_report_id=row.report_id,
+            expected_jobs=attempts[row.run_id, row.run_attempt].claim,
+        )
+        for row in rows
+        if (row.run_id, row.run_attempt) in attempts
+    ]
+
+
+def _newest_begins(attempts: Attempts) -> dict[str, datetime]:
+    """For each run, when its newest attempt first started; when it was first heard of, where no start was reported."""
+    begins: dict[str, tuple[int, datetime]] = {}
+    for (run_id, number), attempt in attempts.items():
+        if run_id not in begins or number > begins[run_id][0]:
+            begins[run_id] = number, attempt.started_at or attempt.began_at
+    return {run_id: at for run_id, (_, at) in begins.items()}
+
+
+def _still_concluded(told: Told, attempts: Attempts) -> Outcome | None:
+    """What we concluded, unless an attempt has begun since, which has a deadline of its own."""
+    if told.concluded is None or told.concluded_at is None:
+        return None
+    if any(at > told.concluded_at for at in _newest_begins(attempts).values()):
+        return None
+    return Outcome(told.concluded)
+
+
+def stand_on(
+    conn: Connection,
+    told: Told,
+    legs: Iterable[Leg],
+    attempts: Attempts,
+    seen: Seen,
+    now: datetime,
+    *,
+    late: bool,
+    legs_changed: bool,
+) -> Changed:
+    """Let the dispatch stand on these legs. Its row must be locked, and something of it must be reported."""
+    expectation = Expectation(jobs=told.terms.expected_jobs, versions=told.terms.versions)
+    concluded = _still_concluded(told, attempts)
+    standing = stand(legs, expectation, concluded=concluded, observed=seen.observed())
+    return _write_standing(conn, told, standing, attempts, late, legs_changed, now)
+
+
+def stand_on_rows(
+    conn: Connection, told: Told, attempts: Attempts, seen: Seen, now: datetime, *, late: bool, legs_changed: bool
+) -> Changed:
+    """Let the dispatch stand on its legs as they are kept, and note on each how GitHub shows it."""
+    rows = conn.execute(JOBS, {"dispatch_id": told.id}).all()
+    shown = seen.of_legs(rows)
+    differing = [{"b_id": row.id, "b_observed": shown[row.id]} for row in rows if row.observed != shown[row.id]]
+    if differing:
+        conn.execute(_SHOW_JOB, differing)
+    legs = standing_legs(rows, attempts)
+    return stand_on(conn, told, legs, attempts, seen, now, late=late, legs_changed=legs_changed or bool(differing))
+
+
+def _write_standing(
+    conn: Connection,
+    told: Told,
+    standing: Standing,
+    attempts: Attempts,
+    late: bool,
+    legs_changed: bool,
+    now: datetime,
+) -> Changed:
+    settled = standing.outcome not in UNSETTLED
+    begins = _newest_begins(attempts)
+    deadline = None if settled else max(begins.values()) + told.terms.run
+    starts = [attempt.started_at for attempt in attempts.values() if attempt.started_at is not None]
+    outcome_changed = standing.outcome != told.outcome
+    wanted: dict[str, object] = {
+        "outcome": standing.outcome.value,
+        "outcome_at": now if outcome_changed else told.outcome_at,
+        "legs_reported": standing.legs_reported,
+        "legs_expected": standing.legs_expected,
+        "started_at": min(starts, default=None),
+        "next_deadline": deadline,
+        "late": late,
+    }
+    if any(getattr(told, name) != wanted[name] for name in _STANDING):
+        conn.execute(_CHANGE_DISPATCH, {"b_id": told.id, **{f"b_{name}": wanted[name] for name in _STANDING}})
+    return Changed(outcome=outcome_changed, legs=legs_changed, settled=settled)
