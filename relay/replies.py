@@ -35,9 +35,9 @@ _USAGE = {
 }
 
 
-def answer(sender: str, verb: str, sentences: Iterable[str]) -> str:
+def answer(sender: str, command: str, sentences: Iterable[str]) -> str:
     """The reply to a command: whose and which it answers, then our sentences."""
-    head = f"{code(f'{PREFIX} {verb}', 60)} by {code(sender, 60)}:"
+    head = f"{code(command, 80)} by {code(sender, 60)}:"
     return assemble([Section((head,), (), ""), Section((), list(sentences), "{count} lines more.")], _ROOM)
 
 
