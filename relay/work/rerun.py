@@ -9,7 +9,7 @@ import structlog
 from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
-from relay.github.errors import Forbidden, Invalid
+from relay.github.errors import Forbidden, Invalid, RetryLater
 from relay.github.observed import Rerun, Rerunning
 from relay.github.port import GitHub
 from relay.store.checks import CheckTerms
@@ -49,6 +49,13 @@ class Rerunner:
             return None
         answer = await self._ask(wanted)
         log.info("rerun", backend=str(wanted.backend), run=wanted.run_id, outcome=answer.outcome.value)
+        if answer.outcome is Rerun.RUNNING and not await self._began(wanted, unknown=True):
+            # One job failed, and others of the same attempt still run: GitHub takes the wish once they are over.
+            raise RetryLater(
+                f"Run {wanted.run_id} is not over yet, and GitHub re-runs only what is over.",
+                ambiguous=False,
+                reason="run_not_over",
+            )
         if answer.outcome is not Rerun.IMPOSSIBLE:
             return None
         return lambda conn, now: self._anew(conn, wanted, answer.reason, now)
@@ -67,14 +74,19 @@ class Rerunner:
                 return Rerunning(Rerun.IMPOSSIBLE, "the app may not re-run there")
             raise
 
-    async def _began(self, wanted: ToRerun) -> bool:
-        """Did an earlier try take effect although we never heard so? Then GitHub shows the next attempt."""
+    async def _began(self, wanted: ToRerun, *, unknown: bool = False) -> bool:
+        """Whether GitHub shows a newer attempt than the one that we know; ``unknown`` where we may not look.
+
+        It does so when somebody else was quicker, or when an earlier try took effect although we never heard so.
+        """
         try:
             return (
                 await self._github.observe_run(wanted.address, wanted.run_id, wanted.run_attempt + 1, None) is not None
             )
-        except (Invalid, Forbidden):
+        except Invalid:
             return False
+        except Forbidden:
+            return unknown
 
     def _anew(self, conn: Connection, wanted: ToRerun, why: str, now: datetime) -> None:
         said = why.rstrip(".") or "GitHub cannot run it again"
