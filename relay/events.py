@@ -55,6 +55,7 @@ WANTED_EVENTS = frozenset(
     {
         "pull_request",
         "push",
+        "merge_group",
         "check_run",
         "check_suite",
         "issue_comment",
@@ -167,7 +168,7 @@ class InstallationEvent:
         return self.action in {"created", "added", "unsuspend", "new_permissions_accepted"}
 
 
-Event = PullRequestEvent | PushEvent | CheckEvent | CommentEvent | PingEvent | InstallationEvent
+Event = PullRequestEvent | PushEvent | MergeGroupEvent | CheckEvent | CommentEvent | PingEvent | InstallationEvent
 
 
 def parse(event: str, raw: object, upstream: RepoName) -> Event | Ignored:
@@ -304,6 +305,7 @@ _READERS = MappingProxyType(
     {
         "pull_request": _pull_request,
         "push": _push,
+        "merge_group": _merge_group,
         "check_run": read_check_run,
         "check_suite": read_check_suite,
         "issue_comment": read_comment,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from allowlist.model import Level, RepoName
@@ -65,6 +65,7 @@ class ChangeFacts:
     labels: tuple[str, ...]
     received_at: datetime
     replaced_by: str | None = None
+    ended_at: datetime | None = None  # Of an open merge group: its gate waits no longer since then.
 
     @property
     def is_open(self) -> bool:
@@ -88,7 +89,8 @@ class DispatchFacts:
     """What one backend was told of one change, and what has become of it.
 
     ``level`` is the smaller of the level at dispatch and the level now, None once the backend left the allowlist;
-    ``shown`` says whether it has a check on this change.
+    ``shown`` says whether it has a check on this change; ``observe_note`` what GitHub
+    shows beside the claims, or why nothing can be seen there.
     """
 
     id: int
@@ -117,10 +119,13 @@ class DispatchFacts:
     private: bool
     oncalls: tuple[str, ...]
     legs: tuple[LegFacts, ...] = ()
+    observed_at: datetime | None = None
+    observe_note: str = ""
     cause: str = ""
     rerun_at: datetime | None = None
     rerun_by: str = ""
     override: OverrideFacts | None = None
+    of_pull: int | None = None  # In a merge group's gate: the pull request whose verdict this is.
 
     @property
     def standing(self) -> Outcome:
@@ -153,6 +158,18 @@ class DispatchFacts:
     @property
     def _patience(self) -> timedelta:
         return timedelta.max if self.give_up_at is None else max(self.give_up_at - self.created_at, timedelta())
+
+    def within(self, until: datetime, *, over: bool) -> DispatchFacts:
+        """The same, for a change that waits until then and no longer. ``over``: that moment is past.
+
+        A backend that had not started by then is silent, one that had is not done; a result that comes later still
+        replaces either.
+        """
+        give_up_at = until if self.give_up_at is None else min(self.give_up_at, until)
+        if not (over and self.awaited):
+            return replace(self, give_up_at=give_up_at)
+        outcome = Outcome.SILENT if self.outcome is Outcome.QUEUED else Outcome.TIMED_OUT
+        return replace(self, give_up_at=give_up_at, outcome=outcome, outcome_at=until, concluded_at=until)
 
     def effect(self, overrides: Mapping[Outcome, GateEffect] = NO_OVERRIDES) -> GateEffect:
         """What it does to the gate; for a backend that does not gate, what its outcome would mean there."""

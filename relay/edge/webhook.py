@@ -29,6 +29,7 @@ from relay.events import (
     Event,
     Ignored,
     InstallationEvent,
+    MergeGroupEvent,
     PingEvent,
     parse,
 )
@@ -40,6 +41,7 @@ from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
 from relay.store.installing import record_installation
 from relay.store.intake import Received, Recorded, record
+from relay.store.queue import record_group
 
 #: GitHub caps payloads at 25 MB. https://docs.github.com/en/webhooks/webhook-events-and-payloads#payload-cap
 MAX_BODY = 25_000_000
@@ -174,6 +176,7 @@ class _WebhookEdge:
             label_prefix=settings.label_prefix,
             interval=timedelta(seconds=settings.check_interval_seconds),
             per_job=settings.checks == "job",
+            group_deadline=timedelta(minutes=settings.merge_group_minutes),
         )
         self._allowlist = allowlist
         self._now = now
@@ -256,6 +259,11 @@ class _WebhookEdge:
         if isinstance(event, CheckEvent | CommentEvent):
             asking = event
             return await self._store.write(lambda conn: record_asked(conn, asking, received, self._upstream, now))
+        if isinstance(event, MergeGroupEvent):
+            group = event
+            return await self._store.write(
+                lambda conn: record_group(conn, group, received, allowlist=allowlist, terms=self._terms, now=now)
+            )
         if isinstance(event, PingEvent):
             raise TypeError("a ping is answered and never recorded")
         change = event

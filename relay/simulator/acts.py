@@ -327,13 +327,17 @@ def add_comment(
     return item, world.webhooks.emit("issue_comment", payload, repo, person)
 
 
-def queue(world: World, repo: Repository, pull: Pull, sender: Account) -> tuple[Json, list[Delivery]]:
+def queue(
+    world: World, repo: Repository, pull: Pull, sender: Account, on: str | None = None
+) -> tuple[Json, list[Delivery]]:
     """Put a pull request into the merge queue: a temporary branch, its push, and ``checks_requested``.
+
+    ``on`` is the head of the group before it, where there is one: a queue builds each on the last.
 
     https://docs.github.com/en/repositories/configuring-branches-and-merges-in-your-repository/configuring-pull-request-merges/managing-a-merge-queue
     """
     base = f"refs/heads/{pull.base_ref}"
-    base_sha = repo.refs[base]
+    base_sha = on or repo.refs[base]
     tree = {**repo.network.commits[base_sha].tree, **repo.network.commits[pull.head_sha].tree}
     message = f"Merge pull request #{pull.number}\n\n{pull.title}"
     commit = world.commit(repo, (base_sha, pull.head_sha), message, pull.author.login, tree)

@@ -221,12 +221,15 @@ class Upstream(Place):
         """The comments on a pull request, oldest first."""
         return [item for item in list(self.repository.comments.values()) if item.number == pr.number]
 
-    def add_to_merge_queue(self, pr: PullRequest, by: str = "maintainer") -> MergeGroup:
-        """Queue a pull request: its merge group's branch, push and ``checks_requested``."""
+    def add_to_merge_queue(
+        self, pr: PullRequest, by: str = "maintainer", *, on: MergeGroup | None = None
+    ) -> MergeGroup:
+        """Queue a pull request, behind another group where one is given: branch, push and ``checks_requested``."""
         made: list[Json] = []
+        under = None if on is None else on.head_sha
 
         def act() -> list[Delivery]:
-            group, deliveries = acts.queue(self.world, self.repository, pr.pull, self.person(by))
+            group, deliveries = acts.queue(self.world, self.repository, pr.pull, self.person(by), under)
             made.append(group)
             return deliveries
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
@@ -24,6 +25,7 @@ from relay.facts import (
 )
 from relay.store.checks import CHECKED_KINDS, SHOWN_STATES, CheckTerms
 from relay.store.overrides import overrides_of
+from relay.store.queued import members_of
 from relay.store.tables import Backend, Change, Check, Delivery, Dispatch, Job, Report, TestResult
 from relay.terms import Terms
 
@@ -104,6 +106,12 @@ def load_check(
     changes = _changes(conn, row.head_sha)
     backend = None if row.backend is None else RepoName.parse(row.backend)
     dispatches = _dispatches(conn, row.head_sha, changes, backend, terms, listed)
+    group = next((change for change in changes if change.is_open and change.kind == "merge_group"), None)
+    if group is not None:
+        if backend is None:
+            dispatches += _standing_verdicts(conn, row.head_sha, dispatches, terms, listed)
+        until, over = group.received_at + terms.group_deadline, group.ended_at is not None
+        dispatches = tuple(one.within(until, over=over) for one in dispatches)
     return CheckFacts(
         left_out=_left_out(conn, changes, dispatches, listed) if backend is None else (),
         row=RowFacts(
@@ -146,6 +154,7 @@ def _changes(conn: Connection, head_sha: str) -> tuple[ChangeFacts, ...]:
             labels=tuple(json.loads(row.labels)),
             received_at=row.received_at,
             replaced_by=later.get(row.thread) if row.state == "superseded" else None,
+            ended_at=row.ended_at,
         )
         for row in rows
     )
@@ -174,6 +183,33 @@ def _dispatches(
     return tuple(
         _dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed, overrides) for row in rows
     )
+
+
+def _standing_verdicts(
+    conn: Connection,
+    head_sha: str,
+    own: Sequence[DispatchFacts],
+    terms: CheckTerms,
+    listed: Allowlist | None,
+) -> tuple[DispatchFacts, ...]:
+    """What gating backends that were not told of this merge group said of the pull requests in it.
+
+    Each stands for its own pull request alone, and so does an override: none speaks for the others in the group.
+    """
+    members = {member.change_id: member for member in members_of(conn, head_sha)}
+    if not members:
+        return ()
+    answered = {one.backend for one in own}
+    overrides = {
+        member.change_id: {one.backend: one for one in overrides_of(conn, member.head_sha, group=False)}
+        for member in members.values()
+    }
+    found = []
+    for row in conn.execute(_NEWEST, {"change_ids": sorted(members)}):
+        one = _dispatch_facts(row, (), (), terms, listed, overrides[row.change_id])
+        if one.gates and one.backend not in answered:
+            found.append(replace(one, shown=False, of_pull=members[row.change_id].number))
+    return tuple(found)
 
 
 def _dispatch_facts(

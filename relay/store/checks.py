@@ -18,6 +18,7 @@ from allowlist.model import Level, RepoName
 from levels.powers import POWERS, Show
 from relay.effects import Kind, NewEffect, reconcile_check
 from relay.store.outbox import enqueue, on_conflict_do_nothing
+from relay.store.queued import groups_holding
 from relay.store.tables import Change, Check, Dispatch, Effect, Job, Report
 from relay.words import GATE_NAME, backend_check_name, job_check_name
 
@@ -42,6 +43,9 @@ SHOWN_LEVELS = tuple(int(level) for level in Level if POWERS[level].check is not
 #: from one, so that a look which began before the second cannot pass for an answer to it.
 TOUCHED = "+"
 
+#: No backend has this name, so that nothing but the gate is marked.
+_GATE_ALONE = ""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckTerms:
@@ -52,6 +56,8 @@ class CheckTerms:
     interval: timedelta
     aliases: tuple[str, ...] = ("ciflow/oot/",)
     per_job: bool = False
+    #: How long a merge group's gate waits in all.
+    group_deadline: timedelta = timedelta(minutes=50)
 
     def shows(self, level: Level, device: str | None, labels: Sequence[str]) -> bool:
         """Whether a backend of this level has a check on a change with these labels."""
@@ -78,7 +84,7 @@ def touch_head(
     Call it inside the transaction, after anything changed that a check may depend on. ``backend`` narrows the look to
     that backend's checks and the gate, where nothing else can have changed.
     """
-    names, concerned = _names_due(conn, head_sha, terms)
+    names, concerned, queued = _names_due(conn, head_sha, terms)
     one = None if backend is None else str(backend)
     # A backend that can neither show nor block here leaves the gate as it is: its reports cost no look at it.
     gate_too = one is None or one in concerned
@@ -91,6 +97,11 @@ def touch_head(
         conn.execute(on_conflict_do_nothing(conn, _check), rows)
         due = _mark(conn, head_sha, one, gate_too=gate_too)
     enqueue(conn, [_look(check, head_sha, terms, now) for check in sorted(due, key=lambda check: check.id)], now)
+    if gate_too and queued:
+        # A merge group's gate says what the gates of its pull requests say.
+        for group in groups_holding(conn, queued):
+            gates = _mark(conn, group, _GATE_ALONE, gate_too=True)
+            enqueue(conn, [_look(check, group, terms, now) for check in gates], now)
 
 
 def touch_backends(conn: Connection, repos: Sequence[RepoName], terms: CheckTerms, now: datetime) -> tuple[str, ...]:
@@ -231,6 +242,8 @@ def _answer(
 # --- Which checks are due --------------------------------------------------------------------------------------------
 
 
+_group = _change.alias("merge_group")
+
 # Built once: a touch comes with most callbacks, and to build these costs more than to run them.
 _DISPATCHES_SHOWN = (
     select(
@@ -241,6 +254,11 @@ _DISPATCHES_SHOWN = (
         _dispatch.c.level,
         _dispatch.c.device,
         _dispatch.c.state,
+        _change.c.number,
+        exists(_group.c.id)
+        .where(_group.c.number == _change.c.number, _group.c.kind == "merge_group", _group.c.state == "open")
+        .label("queued"),
+        _change.c.kind,
     )
     .select_from(
         _change.outerjoin(
@@ -265,10 +283,10 @@ _MARK_BACKEND = _MARK_ALL.where(_check.c.backend == bindparam("b_backend"))
 _MARK_BACKEND_AND_GATE = _MARK_ALL.where(or_(_check.c.backend == bindparam("b_backend"), _check.c.backend.is_(None)))
 
 
-def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict[str, str | None], set[str]]:
+def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict[str, str | None], set[str], list[int]]:
     """The names of all checks due on this commit, each with its backend (None: the gate).
 
-    Beside them, the backends that a check here may speak of.
+    Beside them, the backends that a check here may speak of, and the pull requests of this commit that are queued.
     """
     rows = conn.execute(_DISPATCHES_SHOWN, {"head_sha": head_sha}).all()
     names: dict[str, str | None] = {GATE_NAME: None} if rows else {}
@@ -280,7 +298,8 @@ def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict
             shown[row.dispatch_id] = repo
     if terms.per_job and shown:
         names.update(_job_names(conn, shown))
-    return names, {row.backend for row in rows if row.backend is not None}
+    queued = sorted({row.number for row in rows if row.queued and row.kind == "pull_request"})
+    return names, {row.backend for row in rows if row.backend is not None}, queued
 
 
 def _job_names(conn: Connection, shown: dict[int, RepoName]) -> dict[str, str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -33,11 +33,16 @@ def take_turns(conn: Connection, event: PullRequestEvent | PushEvent) -> None:
     Locks on rows would not do: the first two events of a pull request find no row that they could lock.
     SQLite has one writer in any case.
     """
-    if conn.dialect.name != "postgresql":
-        return
     keys = {thread_of(event)}
     if isinstance(event, PushEvent):
         keys.add(f"commit {event.after}")
+    lock_threads(conn, keys)
+
+
+def lock_threads(conn: Connection, keys: Collection[str]) -> None:
+    """Wait until nobody else decides about these, and keep others waiting until this transaction ends."""
+    if conn.dialect.name != "postgresql":
+        return
     for key in sorted(keys):
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True)
         conn.execute(select(func.pg_advisory_xact_lock(number)))
@@ -124,15 +129,18 @@ def load_known(conn: Connection, event: PullRequestEvent | PushEvent, now: datet
         )
         for row in rows
     )
-    paused = {
-        RepoName.parse(row.repo): row.pause_reason or "no reason was given"
-        for row in conn.execute(_PAUSED, {"b_now": now})
-    }
+    paused = paused_backends(conn, now)
     elsewhere: tuple[Elsewhere, ...] = ()
     if isinstance(event, PushEvent):
         found = conn.execute(_ELSEWHERE, {"b_sha": head_sha, "b_thread": thread})
         elsewhere = tuple(Elsewhere(row.id, RepoName.parse(row.backend), row.ref or "", row.state) for row in found)
     return Known(heads, _dispatches(conn, heads, head_sha), elsewhere, paused)
+
+
+def paused_backends(conn: Connection, now: datetime) -> Mapping[RepoName, str]:
+    """The backends that an admin has paused, each with the reason."""
+    rows = conn.execute(_PAUSED, {"b_now": now})
+    return {RepoName.parse(row.repo): row.pause_reason or "no reason was given" for row in rows}
 
 
 def _links(conn: Connection, heads: list[int]) -> Mapping[int, str | None]:
