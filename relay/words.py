@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from allowlist.model import Level, RepoName
-from levels.outcomes import GateEffect, Outcome
+from levels.lifecycle import disputed
+from levels.outcomes import Conclusion, GateEffect, Outcome
+from levels.witness import RunShown
 from relay.markup import MAX_TITLE, code, plain, prose
 
 #: The one check that a ruleset requires.
@@ -145,6 +147,21 @@ PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
             "The backend is not on the allowlist any more, so nothing waits for it.",
         ),
         Outcome.NOT_REQUIRED: Phrase("not required", "is not required", "Nothing waits for this backend here."),
+    }
+)
+
+#: What an outcome means where nothing was reported, and only GitHub's own view of the run is known.
+UNREPORTED: Mapping[Outcome, str] = MappingProxyType(
+    {
+        Outcome.RUNNING: "GitHub shows a run of it, and nothing has been reported yet.",
+        Outcome.FAILURE: "Nothing was reported, and GitHub shows its run as failed.",
+        Outcome.CANCELLED: "Nothing was reported, and GitHub shows its run as cancelled. That is no result.",
+        Outcome.TIMED_OUT: "Nothing was reported, and its run did not finish in the {run} it has ({by}).",
+        Outcome.ACTION_REQUIRED: "Nothing was reported, and GitHub shows that its run waits for a person.",
+        Outcome.INCOMPLETE: "Its run is over at GitHub, and nothing of it was reported ({by}), so there is no result. "
+        "A report that still comes replaces this.",
+        Outcome.SKIPPED: "Nothing was reported, and GitHub shows its run as skipped. **Nothing was tested there.**",
+        Outcome.NEUTRAL: "Nothing was reported, and GitHub shows its run as ended without a verdict.",
     }
 )
 
@@ -296,4 +313,63 @@ def deadline_sentence(
         Outcome.INCOMPLETE: f"what was expected was not all there within {span(run)} ({jobs} reported)",
         Outcome.TIMED_OUT: f"still running when the gate's time was over ({jobs} known)",
     }
-    return sentences.get(outcome, f"time was over ({jobs} known)")
+    return sentences.get(outcome, f"not everything was reported, and GitHub shows its run so ({jobs} known)")
+
+
+# --- Claimed and observed --------------------------------------------------------------------------------------------
+
+#: What stands beside a claim that nobody could hold against GitHub.
+CLAIMED_ONLY = "claimed only"
+
+
+def seen_phrase(conclusion: str | None, observed: str | None) -> str:
+    """How a leg's claim compares with what GitHub shows; empty while nothing is claimed."""
+    if conclusion is None:
+        return ""
+    if observed is None:
+        return CLAIMED_ONLY
+    if observed == conclusion:
+        return "verified"
+    if disputed(Conclusion(conclusion), Conclusion(observed)):
+        return f"disputed: GitHub shows {observed}"
+    return f"GitHub shows {observed}"
+
+
+def denied(runs: Iterable[RunShown]) -> str:
+    """Which runs GitHub shows otherwise than was claimed."""
+    told = [
+        f"run {one.run_id} (attempt {one.run_attempt}) as {one.conclusion}"
+        for one in runs
+        if one.conclusion is not None and disputed(Conclusion.SUCCESS, one.conclusion)
+    ]
+    return f"Success was reported, and GitHub shows {listing(told, 3) or 'a job of it otherwise'}."
+
+
+def seen_unreported(runs: Iterable[RunShown]) -> str:
+    """What GitHub shows of a backend that has reported nothing; empty where it shows no run either."""
+    told = [f"run {one.run_id}, which {_ended_as(one.conclusion)}" for one in runs]
+    return f"Nothing was reported. GitHub shows {listing(told, 3)}." if told else ""
+
+
+def _ended_as(conclusion: Conclusion | None) -> str:
+    return "goes on" if conclusion is None else f"ended as {conclusion}"
+
+
+def not_observable(detail: str) -> str:
+    """Why claims could not be held against GitHub."""
+    return f"Claimed only: the backend's runs could not be looked at ({plain(detail, 300).rstrip('. ')})."
+
+
+def not_at_github() -> str:
+    """The backend's runs are on another service."""
+    return "Claimed only: its runs are not at GitHub."
+
+
+def run_gone(run_id: str) -> str:
+    """A run that was reported on does not exist, or was deleted."""
+    return f"Claimed only: GitHub does not have the run {plain(run_id, 60)} any more."
+
+
+def other_workflow(path: str) -> str:
+    """The run is of another workflow file than the entry names."""
+    return f"Its run is of the workflow file {plain(path, 120)}, which is not the one its entry names."

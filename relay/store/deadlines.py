@@ -1,6 +1,7 @@
 """Deadlines in SQL: which dispatches have run out of time, and what is concluded of each.
 
 A conclusion of ours is never success and always yields to a report that still comes (``levels.lifecycle.stand``).
+GitHub is asked about the runs before anything is concluded, and has less than a minute to answer.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, not_, or_, select, update
 
 from allowlist.model import RepoName
 from levels.legs import Leg, Status
 from levels.lifecycle import Expectation, stand
 from levels.outcomes import UNSETTLED, Conclusion, Outcome
+from levels.witness import at_deadline
 from relay.effects import Kind
 from relay.store.check_facts import outcome_of
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.dispatching import load_to_send, note_backend_error, note_undelivered
+from relay.store.observations import NOTHING, Seen, load_seen
+from relay.store.observing import OBSERVED_LEVELS, ask_now
 from relay.store.outbox import dead_of
 from relay.store.tables import Audit, Change, Dispatch, Effect, Job
 from relay.terms import Terms
@@ -35,6 +39,9 @@ _job = Job.__table__  # type: ignore[attr-defined]
 BATCH = 200
 
 _SENDING = (Kind.DISPATCH, Kind.DECIDE_PATHS)
+
+#: How long a deadline waits for GitHub's answer about the runs, and no longer: GitHub being down keeps no gate open.
+PATIENCE = timedelta(seconds=45)
 
 #: Who an act of the relay itself is put down to.
 SELF = "relay"
@@ -63,9 +70,10 @@ def sweep_deadlines(
     if not rows:
         return ()
     legs = _legs(conn, [row.id for row in rows])
+    seen = load_seen(conn, [row.id for row in rows if row.observed_at is not None])
     concluded: list[Concluded] = []
     for row in rows:
-        made = _conclude(row, legs.get(row.id, []), now)
+        made = _conclude(row, legs.get(row.id, []), seen.get(row.id, NOTHING), now)
         if made is None:
             _settle(conn, row.id)
             continue
@@ -74,6 +82,38 @@ def sweep_deadlines(
     for head_sha, backend in sorted({(one.head_sha, str(one.backend)) for one in concluded}):
         touch_head(conn, head_sha, check_terms, now, backend=backend)
     return tuple(concluded)
+
+
+def ask_first(conn: Connection, now: datetime, *, count: int = BATCH) -> int:
+    """Have GitHub asked about the runs of what has just run out of time; returns how many are to be looked at.
+
+    A run that was never reported on may be under way, and one that was may have ended: both are better known than
+    concluded. The deadline waits ``PATIENCE`` for the answer.
+    """
+    asking = exists(_effect.c.id).where(
+        _effect.c.kind == Kind.OBSERVE.value,
+        _effect.c.subject_id == _dispatch.c.id,
+        or_(
+            _effect.c.state == "running",
+            # One that failed waits for its own next try.
+            and_(_effect.c.state == "ready", or_(_effect.c.due <= now, _effect.c.failures > 0)),
+        ),
+    )
+    asked = 0
+    for past, deadline in (
+        (_dispatch.c.next_deadline <= now, _dispatch.c.next_deadline),
+        (_past_the_gates(now), _dispatch.c.give_up_at),
+    ):
+        rows = conn.execute(
+            select(_dispatch.c.id, _dispatch.c.backend, _dispatch.c.level)
+            .where(past, _worth_asking(deadline, now), ~asking)
+            .order_by(_dispatch.c.id)
+            .limit(count)
+        ).all()
+        for row in rows:
+            ask_now(conn, row.id, RepoName.parse(row.backend), row.level, now)
+        asked += len(rows)
+    return asked
 
 
 def note_dead_letters(conn: Connection, now: datetime, check_terms: CheckTerms, *, count: int = BATCH) -> int:
@@ -112,7 +152,11 @@ def _rows() -> Any:
 
 def _due(conn: Connection, now: datetime, count: int) -> list[Any]:
     """Dispatches whose own deadline is over."""
-    statement = _rows().where(_dispatch.c.next_deadline <= now).order_by(_dispatch.c.next_deadline, _dispatch.c.id)
+    statement = (
+        _rows()
+        .where(_dispatch.c.next_deadline <= now, not_(_worth_asking(_dispatch.c.next_deadline, now)))
+        .order_by(_dispatch.c.next_deadline, _dispatch.c.id)
+    )
     return list(conn.execute(statement.limit(count)).all())
 
 
@@ -124,17 +168,36 @@ def _past_the_gate(conn: Connection, now: datetime, count: int) -> list[Any]:
     """
     statement = (
         _rows()
-        .where(
-            _dispatch.c.next_deadline > now,
-            _dispatch.c.give_up_at <= now,
-            ~exists(_job.c.id).where(_job.c.dispatch_id == _dispatch.c.id, _job.c.run_attempt > 1),
-        )
+        .where(_past_the_gates(now), not_(_worth_asking(_dispatch.c.give_up_at, now)))
         .order_by(_dispatch.c.give_up_at, _dispatch.c.id)
     )
     return list(conn.execute(statement.limit(count)).all())
 
 
-def _conclude(row: Any, legs: Iterable[Leg], now: datetime) -> Concluded | None:
+def _past_the_gates(now: datetime) -> ColumnElement[bool]:
+    return and_(
+        _dispatch.c.next_deadline > now,
+        _dispatch.c.give_up_at <= now,
+        ~exists(_job.c.id).where(_job.c.dispatch_id == _dispatch.c.id, _job.c.run_attempt > 1),
+    )
+
+
+def _worth_asking(deadline: Any, now: datetime) -> ColumnElement[bool]:
+    """Whether GitHub may know more of a dispatch whose ``deadline`` is over, and was not asked since.
+
+    Each part is true or false and never unknown, so that its opposite can be asked for, too.
+    """
+    return and_(
+        _dispatch.c.state == "sent",
+        _dispatch.c.purpose == "test",
+        _dispatch.c.level.in_(OBSERVED_LEVELS),
+        _dispatch.c.outcome.in_([outcome.value for outcome in UNSETTLED]),
+        deadline > now - PATIENCE,
+        func.coalesce(_dispatch.c.observed_at, _dispatch.c.created_at) < deadline,
+    )
+
+
+def _conclude(row: Any, legs: Iterable[Leg], seen: Seen, now: datetime) -> Concluded | None:
     """What this deadline means, or None where nothing is awaited any more."""
     before = outcome_of(row.state, row.outcome)
     if before not in UNSETTLED or row.purpose != "test":
@@ -149,6 +212,8 @@ def _conclude(row: Any, legs: Iterable[Leg], now: datetime) -> Concluded | None:
         ours = Outcome.TIMED_OUT
     else:
         ours = Outcome.LOST
+    if ours is not Outcome.UNDELIVERED:
+        ours = at_deadline(ours, seen.runs, reported=bool(every))
     expectation = Expectation(jobs=row.legs_expected, versions=terms.versions)
     outcome = stand(every, expectation, concluded=ours).outcome
     if outcome in UNSETTLED:
@@ -189,6 +254,10 @@ def _note(conn: Connection, row: Any, made: Concluded, now: datetime) -> None:
             "after": made.outcome.value,
         },
     )
+    unasked = row.observed_at is None or row.observed_at < row.next_deadline
+    if row.state == "sent" and row.level in OBSERVED_LEVELS and unasked:
+        # GitHub gave no answer in time, or we were away when time ran out: what it shows then still replaces silence.
+        ask_now(conn, made.dispatch_id, made.backend, row.level, now)
     told = f"{outcome_phrase(made.outcome)} at {clock(now)} for commit {made.head_sha[:12]}: {made.reason}"
     note_backend_error(conn, made.backend, told, now)
 

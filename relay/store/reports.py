@@ -24,6 +24,7 @@ from relay.results.report import IncomingReport
 from relay.store.checks import SHOWN_LEVELS, CheckTerms, touch_head
 from relay.store.legs import Told, refold
 from relay.store.nights import DISPATCH_BY_DELIVERY, DISPATCH_BY_ID, confirm, night, nightly_subject
+from relay.store.observing import OBSERVED_LEVELS, first_look
 from relay.store.outbox import enqueue, on_conflict_do_nothing
 from relay.store.tables import Backend, Dispatch, Report, TestResult
 from relay.terms import Terms
@@ -155,6 +156,7 @@ def _told(row: Row[Any], terms: Terms) -> Told:
         legs_reported=row.legs_reported,
         legs_expected=row.legs_expected,
         late=row.late,
+        observed_at=row.observed_at,
     )
 
 
@@ -184,8 +186,11 @@ def _keep(
     touches = bound.decides and shows and found.purpose == "test" and found.level in SHOWN_LEVELS
     if touches:
         touch_head(conn, found.head_sha, terms.checks, now, backend=caller.repo)
-    if terms.hud:
-        enqueue(conn, [forward_hud(report_id, found.id, report.job_name)], now)
+    effects = [forward_hud(report_id, found.id, report.job_name)] if terms.hud else []
+    if changed.outcome and changed.settled and found.purpose == "test" and found.level in OBSERVED_LEVELS:
+        effects.append(first_look(found.id, caller.repo, found.level))
+    if effects:
+        enqueue(conn, effects, now)
     return Accepted(
         found.id, False, bound.decides, bound.reason, notes, effects=touches or terms.hud or report.self_reported
     )

@@ -14,9 +14,10 @@ from sqlalchemy import Connection
 
 from relay.clock import Now
 from relay.store.checks import CheckTerms, heal
-from relay.store.deadlines import BATCH, Concluded, note_dead_letters, sweep_deadlines
+from relay.store.deadlines import BATCH, Concluded, ask_first, note_dead_letters, sweep_deadlines
 from relay.store.engine import Store, StoreDownError
 from relay.store.forwarding import revive_forwards
+from relay.store.queue import end_groups
 from relay.store.retention import KEEP, forget
 
 log = structlog.get_logger(__name__)
@@ -76,10 +77,17 @@ class Sweep:
         """Conclude everything that has run out of time by now; returns what was concluded."""
         now = self._now()
         every: list[Concluded] = []
+        asked = 0
+
+        def unit(conn: Connection) -> tuple[int, tuple[Concluded, ...]]:
+            ended = end_groups(conn, now, self._terms)
+            return len(ended) + ask_first(conn, now), sweep_deadlines(conn, now, self._terms)
+
         while True:
-            made = await self._store.write(lambda conn: sweep_deadlines(conn, now, self._terms))
+            asking, made = await self._store.write(unit)
             every += made
-            if len(made) < BATCH:
+            asked += asking
+            if max(len(made), asking) < BATCH:
                 break
         for one in every:
             log.info(
@@ -91,7 +99,7 @@ class Sweep:
                 reason=one.reason,
             )
         healed = await self._heal(now)
-        if every or healed:
+        if asked or every or healed:
             self._wake()
         await self._forget(now)
         self.last_turn = self._now()

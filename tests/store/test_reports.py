@@ -20,6 +20,8 @@ from relay.store import tables
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.forwarding import load_forwards
+from relay.store.observations import AttemptShown
+from relay.store.observing import Look, note_observed
 from relay.store.reports import Accepted, Callback, KeepTerms, accept
 from tests.conftest import Clock
 from tests.edge.callers import D1, UPSTREAM, Bench, id_of
@@ -191,8 +193,11 @@ def test_what_github_was_seen_to_say_outlives_a_new_report(bench: Bench) -> None
     """A claimed success that GitHub denies stays disputed, whatever else is claimed (PROTOCOL 3, "Observed")."""
     dispatch_id = bench.told("org/l4", Level.L4)
     kept(bench, callback(bench, "org/l4", dispatch_id, check_run_id="1"))
-    seen = tables.Job.__table__.update().values(observed="failure")  # type: ignore[attr-defined]
-    bench.store.write_now(lambda conn: conn.execute(seen).rowcount)
+    (run,) = {job.run_id for job in bench.rows(tables.Job)}
+    shown = AttemptShown(run, 1, "completed", "failure", ".github/workflows/crcr.yml", bench.clock.now())
+    bench.store.write_now(
+        lambda conn: note_observed(conn, dispatch_id, Look((shown,)), TERMS.checks, bench.clock.now())
+    )
 
     kept(bench, callback(bench, "org/l4", dispatch_id, check_run_id="1", name="said again"))
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from allowlist.model import Allowlist, Entry, Level, OnSilence, RepoName
 from levels.outcomes import UNSETTLED
+from relay.effects import Kind
 from relay.facts import Place
 from relay.github.errors import GitHubError, RetryLater
 from relay.store import outbox
@@ -22,6 +23,8 @@ from relay.store.engine import Store
 from relay.store.legs import Told, refold
 from relay.store.tables import Audit, Backend, Change, Check, Delivery, Dispatch, Report, TestResult
 from relay.terms import Terms
+from relay.work.observe import Observer
+from relay.work.outbox import Note
 from relay.work.reconcile import Reconciler
 from tests.work.remembered_github import S1, UPSTREAM, RememberedGitHub
 
@@ -334,13 +337,24 @@ class Record:
     def perform(self, effect: outbox.Claimed) -> None:
         """One look, and its note; a failure is tried again ten seconds later, as the worker does."""
         end = outbox.Ended(effect, "done", 0.0)
+        note: Note | None = None
         try:
-            asyncio.run(self.reconciler().reconcile(effect.subject_id))
+            if effect.kind is Kind.OBSERVE:
+                observer = Observer(store=self.store, github=self.github, terms=self.terms)
+                note = asyncio.run(observer.observe(effect.subject_id))
+            else:
+                asyncio.run(self.reconciler().reconcile(effect.subject_id))
         except GitHubError as error:
             due = self.clock.now() + timedelta(seconds=10)
             retried = isinstance(error, RetryLater)
             end = replace(end, outcome="retry" if retried else "dead", reason=error.reason, due=due)
-        self.store.write_now(lambda conn: outbox.finish(conn, [end], owner="test", now=self.clock.now()))
+
+        def unit(conn: Connection) -> None:
+            outbox.finish(conn, [end], owner="test", now=self.clock.now())
+            if note is not None:
+                note(conn, self.clock.now())
+
+        self.store.write_now(unit)
 
 
 def _head(conn: Connection, change_id: int) -> str:

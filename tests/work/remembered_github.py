@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from allowlist.model import RepoName
-from relay.github.errors import GitHubError
+from relay.github.errors import GitHubError, Invalid
 from relay.github.observed import FoundRun, JobObserved, PullObserved, Rerunning, Role, RunObserved
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
 
@@ -35,6 +35,29 @@ class RememberedGitHub:
         self.runs: list[Run] = []
         self.faults: list[tuple[str, GitHubError]] = []
         self.calls: list[str] = []
+        self.attempts: dict[tuple[str, int], RunObserved] = {}
+        self.jobs: dict[tuple[str, int], tuple[JobObserved, ...]] = {}
+
+    def shows(
+        self,
+        conclusion: str | None,
+        *,
+        run: str = "100",
+        attempt: int = 1,
+        title: str = "ci",
+        at: datetime,
+        path: str = ".github/workflows/crcr.yml",
+        **jobs: str,
+    ) -> None:
+        """Let a run attempt of a backend stand so; ``jobs`` gives the conclusions of jobs by ``j`` and their ids."""
+        status = "in_progress" if conclusion is None else "completed"
+        etag = f"{run} {attempt} {conclusion} {sorted(jobs.items())}"
+        self.attempts[run, attempt] = RunObserved(
+            run, attempt, status, conclusion, path, "repository_dispatch", S1, title, at, at, etag
+        )
+        self.jobs[run, attempt] = tuple(
+            JobObserved(int(name[1:]), "build", "completed", ended, at, at) for name, ended in jobs.items()
+        )
 
     def showing(self, name: str, head_sha: str = S1) -> CheckRunWrite:
         """Of one name the newest run shows."""
@@ -144,16 +167,30 @@ class RememberedGitHub:
         raise AssertionError(f"checks do not ask whose head {sha} is in {at}")
 
     async def find_runs(self, at: Address, since: datetime, event: str = "") -> tuple[FoundRun, ...]:
-        """Not asked for by checks."""
-        raise AssertionError(f"checks do not look for runs of {at}: {event} {since}")
+        """The newest attempts of the runs that were shown."""
+        self.calls.append("find runs")
+        self._fault("before find runs")
+        newest = {run.run_id: run for run in sorted(self.attempts.values(), key=lambda run: run.run_attempt)}
+        return tuple(
+            FoundRun(run.run_id, run.title, run.status, run.conclusion, run.run_attempt, run.path, run.created_at)
+            for run in newest.values()
+            if run.created_at >= since
+        )
 
     async def observe_run(self, at: Address, run_id: str, attempt: int, etag: str | None) -> RunObserved | None:
-        """Not asked for by checks."""
-        raise AssertionError(f"checks do not observe runs of {at}: {run_id} {attempt} {etag}")
+        """The attempt as it is shown; a run that was never shown is gone."""
+        self.calls.append(f"observe {run_id} {attempt}")
+        self._fault("before observe")
+        shown = self.attempts.get((run_id, attempt))
+        if shown is None:
+            raise Invalid(f"there is no attempt {attempt} of the run {run_id}", reason="not_found", status=404)
+        return None if etag == shown.etag else shown
 
     async def observe_jobs(self, at: Address, run_id: str, attempt: int) -> tuple[JobObserved, ...]:
-        """Not asked for by checks."""
-        raise AssertionError(f"checks do not observe jobs of {at}: {run_id} {attempt}")
+        """The jobs that were shown."""
+        self.calls.append(f"jobs {run_id} {attempt}")
+        self._fault("before jobs")
+        return self.jobs[run_id, attempt]
 
     async def rerun_run(self, at: Address, run_id: str) -> Rerunning:
         """Not asked for by checks."""
