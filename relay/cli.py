@@ -136,6 +136,27 @@ def why(
         raise typer.Exit(1)
 
 
+@app.command(help="Answer for a backend on the newest commit of a pull request, so that its gate does not wait for it.")
+def override(
+    number: Annotated[int, typer.Argument(help="The pull request's number.", min=1)],
+    backend: Annotated[str, typer.Argument(help="The backend, OWNER/REPO.")],
+    reason: Annotated[str, typer.Option(help="Why; shown in the gate.")],
+    who: Annotated[str, typer.Option(help="Who answers for it; shown in the gate. Default: your name here.")] = "",
+) -> None:
+    """Writes to the database that the settings name; a new push ends it. Exits with 2 where there is no such check."""
+    from relay.overriding import Override, OverrideRefusedError, override_pull
+
+    with _told_in_a_line():
+        settings = load_settings()
+    try:
+        asked = Override(number, RepoName.parse(backend), who=who, why=reason)
+        with _opened(settings.database_url) as store:
+            head_sha = override_pull(store, settings, asked)
+    except (ValueError, OverrideRefusedError) as error:
+        raise _unusable(str(error)) from None
+    typer.echo(f"{asked.backend} does not hold back {head_sha[:12]} of pull request {number} any more.")
+
+
 @db_app.command(help="Bring the database to the newest schema.")
 def migrate(database_url: DatabaseUrl = "sqlite:///crcr.db") -> None:
     """Safe to run while replicas serve, and again."""

@@ -15,15 +15,13 @@ from levels.powers import POWERS
 from relay.commands import named_backend
 from relay.facts import CheckFacts, DispatchFacts, Place
 from relay.markup import prose
+from relay.store.answering import HOLDS_NOTHING, answer_for
 from relay.store.checks import CheckTerms
 from relay.store.commands import CommandRow, audit
-from relay.store.overrides import set_override
 from relay.store.redispatch import Asking, Refusal, redispatch
 from relay.store.rerunning import KnownRun, ask_rerun, asked_lately, runs_of
 from relay.words import PHRASES, clock, several
 
-#: Outcomes after which there is nothing that a rerun could change.
-_NOTHING_TO_REPEAT = frozenset({Outcome.SUCCESS, Outcome.FILTERED, Outcome.UNLISTED, Outcome.NOT_REQUIRED})
 #: Outcomes that no failed job stands behind: their runs are run again as a whole.
 _NO_FAILED_JOB = frozenset({Outcome.SKIPPED, Outcome.NEUTRAL})
 
@@ -94,20 +92,12 @@ def override(act: Act) -> Done:
     why = act.row.words.strip()[:_LONGEST_REASON]
     if not why:
         return Done(False, (f"An override needs a reason: `/crcr override {backend} REASON`.",))
-    said = not_overridable(act.facts, backend)
-    if said is not None:
-        return Done(False, (said,))
-    head_sha, row = act.facts.head_sha, act.row
-    set_override(act.conn, head_sha, backend, row.number, row.sender, why, act.now, act.terms)
-    audit(
-        act.conn,
-        who=row.sender,
-        what="override",
-        subject=f"{backend} on {head_sha}",
-        why=why,
-        after=f"pull request {row.number}",
-        now=act.now,
+    row = act.row
+    refused = answer_for(
+        act.conn, act.facts, backend, row.number, who=row.sender, why=why, terms=act.terms, now=act.now
     )
+    if refused is not None:
+        return Done(False, (refused.sentence,))
     return Done(
         True,
         (
@@ -118,18 +108,6 @@ def override(act: Act) -> Done:
             "It holds for this commit and for merge groups with it. A new push ends it.",
         ),
     )
-
-
-def not_overridable(facts: CheckFacts, backend: RepoName) -> str | None:
-    """Why there is nothing to answer for, or None where there is."""
-    mine = [one for one in facts.dispatches if one.backend == backend]
-    if not mine:
-        return f"`{backend}` was not told of this commit, so there is nothing to answer for."
-    if not any(one.gates for one in mine):
-        return f"`{backend}` cannot hold a merge back, so there is nothing to answer for."
-    if all(one.standing in _NOTHING_TO_REPEAT for one in mine):
-        return f"`{backend}` {PHRASES[mine[0].standing].verb} here and holds nothing back."
-    return None
 
 
 def _backend(act: Act, *, usage: str) -> RepoName | Done:
@@ -149,7 +127,7 @@ def _shown(act: Act) -> tuple[DispatchFacts, ...]:
 def _failed(act: Act) -> tuple[DispatchFacts, ...]:
     """At the gate, whatever it does not count as passed; in a comment every backend with a check that failed."""
     if act.row.source == "comment":
-        return tuple(one for one in _shown(act) if not one.awaited and one.standing not in _NOTHING_TO_REPEAT)
+        return tuple(one for one in _shown(act) if not one.awaited and one.standing not in HOLDS_NOTHING)
     lines: tuple[Line, ...] = act.facts.verdict(act.place.overrides).lines
     wanted = {line.detail for line in lines if line.effect in {GateEffect.BLOCKS, GateEffect.STEPS_DOWN}}
     return tuple(one for one in act.facts.dispatches if str(one.id) in wanted and not one.awaited)
@@ -167,7 +145,7 @@ def _rerun_one(act: Act, one: DispatchFacts, *, only_failed: bool) -> Done:
     runs = runs_of(act.conn, one.id)
     if one.awaited and not any(run.failed for run in runs):
         return Done(False, (f"{name} {PHRASES[one.outcome].verb} since {clock(one.started_at or one.created_at)}.",))
-    if only_failed and one.standing in _NOTHING_TO_REPEAT:
+    if only_failed and one.standing in HOLDS_NOTHING:
         said = f"{name} {PHRASES[one.standing].verb}: nothing of it failed. `/crcr run {one.backend}` tells it anew."
         return Done(False, (said,))
     if asked_lately(act.conn, one.id, act.now):
