@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select, update
 
-from allowlist.model import Allowlist, Entry
+from allowlist.model import Allowlist, Entry, RepoName
 from levels.powers import POWERS
 from relay import effects
 from relay.effects import Kind
@@ -16,7 +16,7 @@ from relay.plan import Decision
 from relay.store.checks import CheckTerms
 from relay.store.intake import Received, Recorded, note_delivery, note_plan
 from relay.store.outbox import dead_of, enqueue, on_conflict_do_nothing, revive
-from relay.store.reviving import revive_dispatches
+from relay.store.reviving import revive_all_checks, revive_dispatches
 from relay.store.tables import Backend, Effect
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -40,8 +40,16 @@ def record_installation(
     if not note_delivery(conn, received, action=event.action, repository="", sender=event.account, now=now):
         return Recorded("duplicate", ())
     decisions = _installed(conn, event, concerned, terms, now) if event.grants else _left(conn, event, concerned)
+    if event.grants and _reaches(event, terms.upstream):
+        decisions += revive_all_checks(conn, MENDED, now)
     note_plan(conn, received.delivery_id, decisions)
     return Recorded("accepted", decisions)
+
+
+def _reaches(event: InstallationEvent, repo: RepoName) -> bool:
+    if not event.repositories:
+        return event.account == repo.owner and event.action != "added"
+    return any(repository.name == repo for repository in event.repositories)
 
 
 def _concerned(event: InstallationEvent, allowlist: Allowlist) -> tuple[Entry, ...]:

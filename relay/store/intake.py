@@ -24,7 +24,7 @@ from relay.plan import Decision, HeadState, NewDispatch, Plan, plan
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.heads import write_head
 from relay.store.outbox import cancel, enqueue
-from relay.store.reviving import revive_dispatches
+from relay.store.reviving import revive_checks, revive_dispatches
 from relay.store.tables import Change, Delivery, Dispatch
 from relay.store.thread import load_known, take_turns
 from relay.store.why import Why, why
@@ -286,7 +286,7 @@ def revive_delivery(conn: Connection, delivery_id: str, terms: CheckTerms, now: 
             _dispatch.c.state == "dead",
         )
     )
-    return revive_dispatches(conn, dead.scalars().all(), terms, now)
+    return revive_dispatches(conn, dead.scalars().all(), terms, now) + revive_checks(conn, change_id, now)
 
 
 @dataclass(frozen=True, slots=True)

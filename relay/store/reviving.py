@@ -12,10 +12,11 @@ from relay.effects import Kind
 from relay.plan import BY_LABEL, Decision
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import revive
-from relay.store.tables import Change, Dispatch
+from relay.store.tables import Change, Check, Dispatch
 from relay.terms import Terms
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_check = Check.__table__  # type: ignore[attr-defined]
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 
 
@@ -30,6 +31,22 @@ def revive_dispatches(
         revived = revive(conn, kinds=[kind], now=now, subject_ids=dispatch_ids)
         decisions += _replan(conn, revived, state, terms, now)
     return tuple(decisions)
+
+
+def revive_checks(conn: Connection, change_id: int, now: datetime) -> tuple[Decision, ...]:
+    """Look again at the checks of this change's commit whose writing had been given up."""
+    of_change = select(_check.c.id).join(_change, _change.c.head_sha == _check.c.head_sha)
+    check_ids = conn.execute(of_change.where(_change.c.id == change_id)).scalars().all()
+    return _checks_again(revive(conn, kinds=[Kind.RECONCILE_CHECK], now=now, subject_ids=check_ids))
+
+
+def revive_all_checks(conn: Connection, reasons: Sequence[str], now: datetime) -> tuple[Decision, ...]:
+    """Look again at every check whose writing had been given up for one of these reasons."""
+    return _checks_again(revive(conn, kinds=[Kind.RECONCILE_CHECK], now=now, reasons=reasons))
+
+
+def _checks_again(revived: Sequence[int]) -> tuple[Decision, ...]:
+    return (Decision("check", "", "revived"),) if revived else ()
 
 
 _REPLAN = (

@@ -70,6 +70,22 @@ def test_what_died_for_want_of_the_app_is_tried_again(intake: Intake, action: st
     assert ["org/xpu"] == [effect.subject for effect in claimed if effect.kind == "dispatch"]
 
 
+@pytest.mark.parametrize(
+    ("account", "names", "state"),
+    [("up", (), "ready"), ("up", ("up/stream",), "ready"), ("up", ("up/else",), "dead"), ("org", (), "dead")],
+)
+def test_checks_that_died_for_want_of_a_permission_are_written_after_all(
+    intake: Intake, account: str, names: tuple[str, ...], state: str
+) -> None:
+    """A required check that never comes blocks for ever, and no other event may come for that head."""
+    intake.take(pull_request(), "D1")
+    intake.mark_effects("dead", "missing_permission", kind="reconcile_check")
+
+    intake.take(replace(installation("new_permissions_accepted", *names), account=account), "D2")
+
+    assert {state} == {found for _, found in intake.effects("reconcile_check")}
+
+
 @pytest.mark.parametrize("action", ["deleted", "removed", "suspend"])
 def test_an_installation_that_ends_is_forgotten(intake: Intake, action: str) -> None:
     """Only where it is the one we know: it may have been replaced already."""

@@ -77,6 +77,17 @@ def test_a_redelivery_changes_nothing(intake: Intake) -> None:
     assert 2 == len(intake.effects())
 
 
+def test_a_redelivery_looks_again_at_checks_that_were_given_up(intake: Intake) -> None:
+    """A gate that could not be written waits for somebody, and this is somebody."""
+    intake.take(pull_request())
+    intake.mark_effects("dead", "missing_permission", kind="reconcile_check")
+
+    again = intake.take(pull_request())
+
+    assert [("check", "revived")] == [(decision.effect, decision.reason) for decision in again.planned]
+    assert {"ready"} == {state for _, state in intake.effects("reconcile_check")}
+
+
 def test_fifty_at_once_are_one(intake: Intake) -> None:
     """CASES 1: whoever comes second finds the delivery taken, in one transaction or in many."""
 
