@@ -45,8 +45,12 @@ from relay.store.engine import Store, StoreDownError
 from relay.store.reports import KeepTerms
 from relay.traffic import CountTraffic, Traffic
 from relay.work.allowlist import AllowlistKeeper, make_source
+from relay.work.commands import CommandRunner
+from relay.work.comments import CommentReconciler
+from relay.work.observe import Observer
 from relay.work.outbox import Worker
 from relay.work.reconcile import Reconciler
+from relay.work.rerun import Rerunner
 from relay.work.sweep import Sweep
 
 log = structlog.get_logger(__name__)
@@ -145,6 +149,7 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         label_prefix=settings.label_prefix,
         interval=timedelta(seconds=settings.check_interval_seconds),
         per_job=settings.checks == "job",
+        group_deadline=timedelta(minutes=settings.merge_group_minutes),
     )
     github = GitHubClient(
         apps=apps,
@@ -173,6 +178,7 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         wake=wake,
     )
     sites = Sites(settings.public_url)
+    place = Place(settings.public_url, settings.label_prefix, settings.outcomes)
     performer = GitHubPerformer(
         store=store,
         github=github,
@@ -185,10 +191,21 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
             store=store,
             github=github,
             terms=terms,
-            place=Place(settings.public_url, settings.label_prefix, settings.outcomes),
+            place=place,
             now=now,
             listed=keeper.known,
         ),
+        commands=CommandRunner(
+            store=store,
+            github=github,
+            terms=terms,
+            place=place,
+            listed=keeper.current,
+            fresh_id=chance.guid,
+        ),
+        comments=CommentReconciler(store=store, github=github, terms=terms, now=now),
+        rerunner=Rerunner(store=store, github=github, terms=terms, listed=keeper.current, fresh_id=chance.guid),
+        observer=Observer(store=store, github=github, terms=terms),
         now=now,
     )
     traffic = Traffic()

@@ -29,8 +29,12 @@ from relay.store.forwarding import load_forwards
 from relay.store.intake import PathsAnswer, apply_paths
 from relay.store.outbox import Claimed
 from relay.store.reports import confirm, nightly_subject
+from relay.work.commands import CommandRunner
+from relay.work.comments import CommentReconciler
+from relay.work.observe import Observer
 from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict
 from relay.work.reconcile import Reconciler
+from relay.work.rerun import Rerunner
 
 #: How many failed tries at the list of changed files are repeated: twenty minutes by the schedule. GitHub fails for
 #: good on some diffs, and a test that comes after its deadline is none.
@@ -67,6 +71,10 @@ class GitHubPerformer:
         sites: Sites,
         terms: CheckTerms,
         reconciler: Reconciler,
+        commands: CommandRunner,
+        comments: CommentReconciler,
+        rerunner: Rerunner,
+        observer: Observer,
         now: Now,
     ) -> None:
         self._store = store
@@ -77,6 +85,10 @@ class GitHubPerformer:
         self._sites = sites
         self._terms = terms
         self._reconciler = reconciler
+        self._commands = commands
+        self._comments = comments
+        self._rerunner = rerunner
+        self._observer = observer
         self._now = now
 
     async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
@@ -94,6 +106,10 @@ class GitHubPerformer:
             Kind.RECONCILE_CHECK: self._reconcile,
             Kind.PIN_BACKEND: self._pin,
             Kind.CONFIRM_COMMIT: self._confirm,
+            Kind.RUN_COMMAND: self._commands.run,
+            Kind.RERUN: self._rerunner.rerun,
+            Kind.RECONCILE_COMMENT: self._reconcile_comment,
+            Kind.OBSERVE: self._observe,
         }
 
         def job(effect: Claimed) -> Job:
@@ -140,6 +156,10 @@ class GitHubPerformer:
                     dispatching.note_undelivered(conn, sent, reason, detail, self._terms, now)
 
             return undelivered
+        if effect.kind is Kind.RUN_COMMAND:
+            return self._commands.gave_up(effect, detail)
+        if effect.kind is Kind.RERUN:
+            return self._rerunner.gave_up(effect, detail)
         if effect.kind is Kind.PIN_BACKEND:
             repo = RepoName.parse(effect.subject)
             return lambda conn, now: dispatching.note_backend_error(conn, repo, f"{reason}: {detail}", now)
@@ -223,6 +243,13 @@ class GitHubPerformer:
 
     async def _reconcile(self, effect: Claimed) -> Note | None:
         await self._reconciler.reconcile(effect.subject_id)
+        return None
+
+    async def _observe(self, effect: Claimed) -> Note | None:
+        return await self._observer.observe(effect.subject_id)
+
+    async def _reconcile_comment(self, effect: Claimed) -> Note | None:
+        await self._comments.reconcile(effect.subject_id)
         return None
 
     async def _forward(self, facts: ForwardFacts | None) -> Note | None:
