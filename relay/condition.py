@@ -71,7 +71,8 @@ class Condition:
             return Part("database", False, f"schema {revision}, this build expects {schema.newest()}: crcr db migrate")
         trouble = self.store.trouble(RECENT)
         if trouble is not None:
-            return Part("database", False, f"it can be read, and not be written to: {trouble}")
+            said = f"it can be read, but a commit failed within the last {RECENT:g} s: {trouble}"
+            return Part("database", False, said)
         return Part("database", True, f"schema {revision}")
 
     def _allowlist(self) -> Part:
