@@ -48,6 +48,9 @@ DEFER_SECONDS = 0.02
 JOB_SECONDS = 50.0
 #: How long an effect is left alone that met a database which did not answer.
 STORE_REST = timedelta(seconds=5)
+#: How long the worker waits before it notes again what the database did not take, and how often while it stops.
+KEEP_SECONDS = 1.0
+LAST_TRIES = 3
 #: How long a stopping worker waits for what it has begun.
 DRAIN_SECONDS = 15.0
 
@@ -151,6 +154,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._drained = False
+        self._last_tries = LAST_TRIES
         self.last_turn: datetime | None = None
 
     def wake(self) -> None:
@@ -334,8 +338,8 @@ class Worker:
         try:
             await self._store.write(unit)
         except StoreDownError as error:
-            # The leases run out and the effects are performed again: at least once, never less.
             log.error("endings_not_noted", effects=len(batch), error=str(error))
+            await self._keep(batch)
         except Exception:  # One note that cannot be written must not take the others with it.
             if len(batch) == 1:
                 log.exception("ending_not_noted", effect=batch[0].end.effect.id)
@@ -343,6 +347,20 @@ class Worker:
                 return
             for finished in batch:
                 await self._note([finished])
+
+    async def _keep(self, batch: Sequence[_Finished]) -> None:
+        """Endings that could not be noted are noted once the database is back, or everything done would be repeated.
+
+        One whose lease was taken over meanwhile is dropped by its fencing number. A worker that stops tries a few
+        times more; what is left then is performed again, by whoever takes the lease over: at least once, never less.
+        """
+        if self._drained:
+            self._last_tries -= 1
+            if self._last_tries < 0:
+                return
+        self._finished = [*batch, *self._finished]
+        await asyncio.sleep(KEEP_SECONDS)
+        self._ended.set()
 
     async def _note_without(self, finished: _Finished) -> None:
         """What was to be noted with this ending cannot be written, so the ending is written without it.

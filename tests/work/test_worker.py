@@ -318,3 +318,39 @@ def test_waits_are_spread_by_a_fifth_either_way(share: float, clock: Clock) -> N
         assert due is not None
         assert abs((due - clock.now()) / SCHEDULE[failures] - 1) <= JITTER
     assert next_try(len(SCHEDULE), clock.now(), lambda: share) is None
+
+
+def test_endings_outlive_a_database_that_is_away(store: Store, clock: Clock) -> None:
+    """What was done while the database was gone is noted when it is back, and not done a second time."""
+    put(store, clock, "lane 1", "lane 2")
+
+    class Away(Store):
+        """Takes nothing while it is away."""
+
+        away = False
+
+        async def write(self, unit: Callable[[Connection], Any]) -> Any:
+            if self.away:
+                raise StoreDownError("away")
+            return await super().write(unit)
+
+    flaky = Away(store.url)
+    tries: list[int] = []
+
+    def act(effect: Claimed) -> Exception | None:
+        flaky.away = True
+        tries.append(effect.subject_id)
+        return None
+
+    performer = Performer(act, {})
+
+    def back() -> bool:
+        if len(tries) == 2:
+            flaky.away = False
+        return owed(store)()
+
+    asyncio.run(drain(flaky, performer, clock, back))
+    flaky.close()
+
+    assert [1, 2] == sorted(tries)
+    assert [(1, "done", ""), (2, "done", "")] == rows(store)
