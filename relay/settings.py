@@ -33,6 +33,10 @@ def _http_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
         raise ValueError("expected an http(s) URL without user info")
+    if parts.query or parts.fragment or any(character.isspace() for character in value):
+        raise ValueError("expected an http(s) URL without a query, a fragment or white space")
+    if parts.port == 0:  # Asking for the port also raises ValueError for one that is none.
+        raise ValueError("port 0 cannot be reached")
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise ValueError("plain http is accepted for loopback addresses only; use https")
     return value.rstrip("/")
@@ -101,14 +105,18 @@ class Settings(BaseSettings):
     )
     database_url: str = Field("sqlite:///crcr.db", description="SQLite or PostgreSQL, as SQLAlchemy writes it.")
     oidc_audience: str = Field(PRODUCTION_AUDIENCE, min_length=1, description="The audience a token must name.")
-    oidc_issuers: tuple[Issuer, ...] = Field(DEFAULT_ISSUERS, description='JSON list of {"issuer", "jwks_url"}.')
+    oidc_issuers: tuple[Issuer, ...] = Field(
+        DEFAULT_ISSUERS, min_length=1, description='JSON list of {"issuer", "jwks_url"}.'
+    )
     buildkite_pipelines: Mapping[str, Pipeline] = Field(
         default_factory=dict, description='JSON: "org uuid/pipeline uuid": "owner/repo" or {"repo", "required_claims"}.'
     )
     hud_api_url: str | None = Field(None, description="Where reports are forwarded; off when unset.")
     hud_key: SecretStr | None = Field(None, description="Sent to the HUD as x-hud-internal-bot.")
     public_url: str = Field("http://127.0.0.1:8000", description="Where people and backends reach this service.")
-    label_prefix: str = Field("ciflow/crcr/", min_length=1, description="What an L3 label starts with.")
+    label_prefix: str = Field(
+        "ciflow/crcr/", pattern=r"\A[\w./:-]{1,40}\Z", description="What an L3 label starts with."
+    )
     checks: Literal["backend", "job"] = Field("backend", description="job adds production's names, one per job.")
     retention_days: int = Field(90, ge=1, le=36_500, description="How long rows of a finished change are kept.")
     legacy_ignored: bool = Field(False, description="Answer L1 and unlisted callers 200 ignored, as production does.")
@@ -213,7 +221,7 @@ def _decode(name: str, text: str, variable: str, faults: list[str]) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         faults.append(f"{variable}: expected JSON")
         return None
 
