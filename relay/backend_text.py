@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from levels.outcomes import FAILURE_LIKE, Conclusion, GateEffect, Outcome, badness
 from relay.facts import DispatchFacts, LegFacts
 from relay.markup import Section, code, link, prose
-from relay.words import GATE_NAME, PHRASES, clock, reason_phrase, several, span
+from relay.words import GATE_NAME, PHRASES, UNREPORTED, clock, reason_phrase, seen_phrase, several, span
 
 _MOST_LINKS = 6
 _FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)
@@ -52,6 +52,8 @@ def backend_title(one: DispatchFacts) -> str:
         title = f"{title}; not all jobs have reported yet"
     elif one.legs:
         title = f"{title}: {_failure_counts(one.legs)}"
+    if one.rerun_asked is not None:
+        title += f"; re-run asked for at {clock(one.rerun_asked, one.created_at)}"
     title += " (reported late)" if one.late and one.concluded_at is not None and not one.outstanding else ""
     return title[0].upper() + title[1:]
 
@@ -100,7 +102,8 @@ def _total(legs: Iterable[LegFacts], name: str) -> int:
 
 def about(one: DispatchFacts) -> str:
     """What the outcome means, with this backend's own times in it."""
-    meaning = PHRASES[one.outcome].meaning
+    unreported = one.observed_at is not None and not one.legs_reported
+    meaning = (UNREPORTED.get(one.outcome) if unreported else None) or PHRASES[one.outcome].meaning
     for field, value in (
         ("{queue}", span(one.time_to_start)),
         ("{run}", span(one.time_to_finish)),
@@ -139,7 +142,10 @@ def overview(one: DispatchFacts, effect: GateEffect, page: str) -> Section:
     lines.append(f"- Times: {', '.join(times)}.")
     if one.outcome in {Outcome.UNDELIVERED, Outcome.PAUSED}:
         lines.append(f"- Reason: {prose(reason_phrase(one.reason_code, one.reason))}.")
+    lines += [f"- {note}" for note in _asked_of_us(one)]
     lines += [f"- {note}" for note in _shortfall(one)]
+    if one.observe_note:
+        lines.append(f"- At GitHub: {prose(one.observe_note)}")
     if one.late and one.concluded_at is not None:
         lines.append(
             f"- Late: the relay had concluded at {clock(one.concluded_at, one.created_at)}, before these reports came."
@@ -147,6 +153,22 @@ def overview(one: DispatchFacts, effect: GateEffect, page: str) -> Section:
     if one.legs and (one.outstanding or one.awaited):
         lines.append(f"- Jobs below are those known when this was written; as it is now: {page}.")
     return Section(tuple(lines), (), "")
+
+
+def _asked_of_us(one: DispatchFacts) -> list[str]:
+    """What people asked for at this backend, and who."""
+    notes = []
+    if one.override is not None:
+        who = one.override
+        notes.append(
+            f"**Overridden**: {code(who.who, 60)} answers for it on this commit since "
+            f"{clock(who.at, one.created_at)}: {prose(who.why, 500)}. A new push ends this."
+        )
+    if one.cause:
+        notes.append(f"Told anew: {prose(one.cause)}.")
+    if one.rerun_asked is not None:
+        notes.append(f"Re-run {prose(one.rerun_by)}. Until it starts, this shows what came before it.")
+    return notes
 
 
 def _shortfall(one: DispatchFacts) -> list[str]:
@@ -171,6 +193,8 @@ def _shortfall(one: DispatchFacts) -> list[str]:
 
 
 # --- Tables ----------------------------------------------------------------------------------------------------------
+
+_CLAIMS = "| Conclusion | At GitHub |"
 
 _Combination = tuple[str | None, str | None, tuple[tuple[str, str], ...]]
 
@@ -201,8 +225,8 @@ def jobs(one: DispatchFacts, page: str) -> list[Section]:
     head = (
         "### Jobs",
         "",
-        "| Job | Backend version | Suite version | Environment | Conclusion | Passed | Failed | Skipped | Time | Run |",
-        "| --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
+        f"| Job | Backend version | Suite version | Environment {_CLAIMS} Passed | Failed | Skipped | Time | Run |",
+        "| --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
     )
     return [Section(head, rows, f"{{count}} more jobs are left out here; all are on {page}.")]
 
@@ -255,8 +279,6 @@ def _job_row(one: DispatchFacts, leg: LegFacts) -> str:
     notes = []
     if leg.conflicting:
         notes.append("conflicting reports, the worse counts")
-    if leg.observed and leg.observed != leg.conclusion:
-        notes.append(f"GitHub shows {prose(leg.observed, 40)}")
     if leg.failure_class:
         notes.append(f"claimed cause: {prose(leg.failure_class, 40)}")
     if leg.run_attempt > 1:
@@ -264,8 +286,16 @@ def _job_row(one: DispatchFacts, leg: LegFacts) -> str:
     note = f" ({'; '.join(notes)})" if notes else ""
     taken = span(leg.seconds) if leg.seconds is not None else "—"
     return (
-        f"| {code(leg.job_name, 100)} | {_versions(leg)} | {conclusion}{note} | {_numbers([leg])} | {taken} | {shown} |"
+        f"| {code(leg.job_name, 100)} | {_versions(leg)} | {conclusion}{note} | {_seen(one, leg)} | {_numbers([leg])} "
+        f"| {taken} | {shown} |"
     )
+
+
+def _seen(one: DispatchFacts, leg: LegFacts) -> str:
+    """How GitHub shows the job. Until somebody has looked there is nothing to say."""
+    if leg.observed is None and (one.observed_at is None or leg.conclusion is None):
+        return "—"
+    return prose(seen_phrase(leg.conclusion, leg.observed), 60) or "—"
 
 
 def _versions(leg: LegFacts) -> str:

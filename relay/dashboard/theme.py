@@ -17,7 +17,7 @@ from allowlist.model import Level
 from levels.outcomes import Outcome
 from levels.powers import POWERS, Show
 from relay import phrases
-from relay.words import PHRASES, clock, outcome_phrase, reason_phrase, several, span, state_phrase
+from relay.words import PHRASES, clock, outcome_phrase, reason_phrase, seen_phrase, several, span, state_phrase
 
 _HERE = Path(__file__).parent
 _TYPES = MappingProxyType({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"})
@@ -71,6 +71,7 @@ def load_theme() -> Theme:
         happened=phrases.what_happened,
         became=phrases.became,
         meaning=phrases.meaning,
+        seen=seen_phrase,
         decision=phrases.decision_phrase,
         elsewhere=phrases.elsewhere_sentence,
         effect=phrases.effect_phrase,

@@ -83,6 +83,8 @@ def _dispatch(told: Told) -> models.DispatchModel:
         legs_reported=facts.legs_reported,
         legs_expected=facts.legs_expected,
         late=facts.late,
+        observed_at=facts.observed_at,
+        observe_note=facts.observe_note,
     )
 
 

@@ -184,6 +184,8 @@ class DispatchModel(Model):
     legs_reported: int
     legs_expected: int | None
     late: bool = Field(description="A report came after we had concluded")
+    observed_at: datetime | None = Field(description="When GitHub was last asked about its runs")
+    observe_note: str = Field(description="What GitHub shows beside the claims, or why nothing can be seen there")
 
 
 class BackendOnChangeModel(Model):

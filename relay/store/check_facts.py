@@ -257,6 +257,8 @@ def _dispatch_facts(
         private=row.repository_id is None or bool(row.private),
         oncalls=() if entry is None else entry.oncalls,
         legs=legs,
+        observed_at=row.observed_at,
+        observe_note=row.observe_note,
         cause=row.cause,
         rerun_at=row.rerun_at,
         rerun_by=row.rerun_by,

@@ -289,6 +289,8 @@ def _told(
         private=is_private(row),
         oncalls=() if entry is None else entry.oncalls,
         legs=deciding,
+        observed_at=row.observed_at,
+        observe_note=name_of(row.observe_note, 600),
     )
     return Told(facts, row.purpose, row.event_type, row.delivery_id, row.origin_delivery)
 
