@@ -19,9 +19,6 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self.webhooks = Counter("crcr_webhooks", "Webhooks answered.", ["event", "status"], registry=self.registry)
         self.callbacks = Counter("crcr_callbacks", "Callbacks answered.", ["code"], registry=self.registry)
-        self.request_seconds = Histogram(
-            "crcr_request_seconds", "Time to answer a request.", ["path"], registry=self.registry, buckets=_SECONDS
-        )
         self.attempts = Counter("crcr_attempts", "Attempts at effects.", ["kind", "outcome"], registry=self.registry)
         self.attempt_seconds = Histogram(
             "crcr_attempt_seconds", "Time an attempt took.", ["kind"], registry=self.registry, buckets=_SECONDS

@@ -41,11 +41,6 @@ class Faults:
         if len(self.found) < MOST_FAULTS:
             self.found.append(Fault(field, rule, fix))
 
-    def raise_if_any(self) -> None:
-        """Raise MalformedReportError where something was noted."""
-        if self.found:
-            raise MalformedReportError(self.found)
-
 
 def shown(value: object) -> str:
     """A foreign value as it may stand in a message: short, on one line, quoted."""

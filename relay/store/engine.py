@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -82,12 +82,6 @@ def _database_file(url: URL) -> _DatabaseFile | None:
     return _DatabaseFile(Path(named)) if is_file else None
 
 
-class Unit(Protocol[T]):  # type: ignore[misc]  # T is only returned; variance would not help a reader here.
-    """Work inside a transaction. It may run more than once, so it must have no effect but on the connection."""
-
-    def __call__(self, conn: Connection, /) -> T: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     unit: Callable[[Connection], Any]
@@ -148,6 +142,7 @@ def make_engine(url: str, *, read_only: bool = False) -> Engine:
 class Store:
     """Runs units of work on the database, off the event loop.
 
+    A unit may run more than once, so it must have no effect but on its connection.
     ``write`` returns after the commit that holds the unit; ``read`` sees a consistent snapshot and may run beside it.
     Both raise StoreDownError when the database cannot be reached, and whatever the unit itself raised.
     """

@@ -286,21 +286,6 @@ def rest(conn: Connection, pacing: str, until: datetime, reason: str) -> None:
     )
 
 
-def release(conn: Connection, claimed: Sequence[Claimed], *, owner: str, now: datetime) -> None:
-    """Give back what was claimed and not begun, as if it had never been taken."""
-    for effect in claimed:
-        conn.execute(
-            update(_effect)
-            .where(
-                _effect.c.id == effect.id,
-                _effect.c.owner == owner,
-                _effect.c.attempts == effect.attempts,
-                _effect.c.state == "running",
-            )
-            .values(state="ready", attempts=_effect.c.attempts - 1, lease=None, owner=None, due=now, coalesce_key=None)
-        )
-
-
 def cancel(
     conn: Connection, *, kinds: Sequence[Kind], subject_ids: Sequence[int], reason: str, now: datetime
 ) -> tuple[int, ...]:

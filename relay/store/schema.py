@@ -37,12 +37,6 @@ def check(engine: Engine) -> None:
         command.check(_config(connection))
 
 
-def write_revision(engine: Engine, message: str) -> None:
-    """Write a new revision from the difference between the database and the tables (for developers)."""
-    with engine.begin() as connection:
-        command.revision(_config(connection), message=message, autogenerate=True)
-
-
 def revision(connection: Connection) -> str | None:
     """The revision this database is at; None for an empty one."""
     found: str | None = MigrationContext.configure(connection).get_current_revision()
