@@ -54,6 +54,10 @@ def _show(stage: Stage, one: Opened, console: Console) -> None:
             said = Text("Required. ", style="bold").append_text(Text(check.title or "", style="not bold"))
         table.add_row(look(check_word(check)).text(), Text(name), said)
     console.print(Padding(table, _INDENT))
+    for comment in stage.up.comments(one.pr):
+        if comment.app_id is None:
+            wrote = Text(f"{comment.user.login}: ", style="bold").append(comment.body, style="default not bold")
+            console.print(Padding(wrote, _INDENT))
     box = stage.up.required_status(one.pr)
     waits = ", ".join(f"{name} is {state}" for name, state in box.contexts.items())
     verdict = Text("May be merged", style="green") if box.mergeable else Text("Merging is blocked", style="bold red")

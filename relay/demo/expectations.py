@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
 from levels.powers import POWERS, Show
 from relay.demo.results import forwarded, kept, ran
-from relay.demo.scene import ACTORS, FAILING, LABELLED, RED, SILENT, SUITE, VERSIONED, VERSIONS
+from relay.demo.scene import (
+    ACTORS,
+    ANSWERED,
+    FAILING,
+    INT4,
+    LABELLED,
+    MAINTAINER,
+    REASON,
+    RED,
+    SILENT,
+    SUITE,
+    VERSIONED,
+    VERSIONS,
+)
 from relay.demo.stage import Opened, Stage
 from relay.simulator import CheckRun
 from relay.words import GATE_NAME
 
+_MENTION = re.compile(r"@(\w+)")
 _RECORDED = tuple(actor.name for actor in ACTORS if POWERS[actor.level].recorded)
 _NEVER_SHOWN = tuple(actor.name for actor in ACTORS if POWERS[actor.level].check is Show.NEVER)
 
@@ -38,6 +53,8 @@ def expectations(stage: Stage) -> list[Expectation]:
         *_reports(stage),
         *(_checks(stage, one) for one in stage.opened),
         *_words(stage),
+        *_override(stage),
+        *_comments(stage),
         *_merging(stage),
     ]
 
@@ -139,10 +156,51 @@ def _words(stage: Stage) -> list[Expectation]:
     ]
 
 
+def _override(stage: Stage) -> list[Expectation]:
+    gate = stage.up.checks(_head(stage, ANSWERED)).get(GATE_NAME)
+    # Whether it waited first, and how often, is a matter of who is quicker; how it concluded is not.
+    concluded = [
+        str(write["conclusion"])
+        for run in stage.up.check_runs(_head(stage, ANSWERED), GATE_NAME)
+        for write in run.writes
+        if write.get("conclusion")
+    ]
+    return [
+        Expectation(
+            f"The gate of #{ANSWERED} blocked, and then stepped down as a maintainer answered for the backend",
+            ["failure", "neutral"],
+            list(dict.fromkeys(concluded)),
+        ),
+        Expectation(
+            "The overridden gate says who decided so, for which backend, and why",
+            [True, True, True],
+            [text in _everything(gate) for text in (MAINTAINER, FAILING, REASON)],
+        ),
+    ]
+
+
+def _comments(stage: Stage) -> list[Expectation]:
+    ours = [comment for one in stage.opened for comment in stage.up.comments(one.pr) if comment.app_id is not None]
+    called = [(comment.number, name) for comment in ours for name in _MENTION.findall(comment.body)]
+    answers = [comment.number for comment in ours if "/crcr override" in comment.body and MAINTAINER in comment.body]
+    return [
+        Expectation(
+            "A failing backend's on-call was called once for each pull request, where its check shows",
+            [(RED, "erin"), (INT4, "carol"), (ANSWERED, "erin")],
+            sorted(called),
+        ),
+        Expectation(
+            "The command got one answer, and beside these nothing was written",
+            ([ANSWERED], len(called) + 1),
+            (answers, len(ours)),
+        ),
+    ]
+
+
 def _merging(stage: Stage) -> list[Expectation]:
     return [
         Expectation(
-            "The required check lets every pull request be merged but the one that failed",
+            "The required check lets every pull request be merged but the one that failed and nobody answered for",
             {one.pr.number: one.proposal.may_merge for one in stage.opened},
             {one.pr.number: stage.up.required_status(one.pr).mergeable for one in stage.opened},
         )

@@ -47,6 +47,8 @@ def _play(playing: Stage, console: Console, *, once: bool, patience: float) -> i
     with watching(playing, console) as until:
         for _ in playing.open_pull_requests():
             until(lambda: True, 0.0)
+        if until(playing.blocked, patience):
+            playing.write_commands()
         until(lambda: _all_is_over(playing) and _all_held(playing), patience)
     show_pull_requests(playing, console)
     show_results(kept(playing), console)

@@ -1,4 +1,4 @@
-"""Who takes part in the demo, and what happens: six backends over all levels, and five pull requests."""
+"""Who takes part in the demo, and what happens: six backends over all levels, and six pull requests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ VERSIONED = "dogwood/xpu"
 FAILING = "elm/gpu"
 SILENT = "fir/silent"
 
-#: The pull request on which elm/gpu fails, and the one on which cedar/npu does.
+#: The pull request on which elm/gpu fails, the one on which cedar/npu does, and the one on which somebody answers for
+#: elm/gpu after it has failed.
 RED = 2
 INT4 = 4
+ANSWERED = 6
+
+#: Who may override, by the role at upstream, and what is written.
+MAINTAINER = "margaret"
+REASON = "main fails alike since this morning, erin is on it"
+OVERRIDE = f"/crcr override {FAILING} {REASON}"
 
 ALLOWLIST = f"""\
 L1:
@@ -53,7 +60,7 @@ def _number(client_payload: Mapping[str, Any]) -> int:
 
 
 def _on_gpu(client_payload: Mapping[str, Any]) -> tuple[JobPlan, ...]:
-    red = _number(client_payload) == RED
+    red = _number(client_payload) in {RED, ANSWERED}
     return (
         JobPlan(
             name="test",
@@ -120,7 +127,7 @@ ACTORS = (
             expected_jobs=len(VERSIONS),
         ),
     ),
-    Actor(FAILING, Level.L4, f"fails on #{RED}", Listener(jobs=_on_gpu)),
+    Actor(FAILING, Level.L4, f"fails on #{RED} and #{ANSWERED}", Listener(jobs=_on_gpu)),
     Actor(SILENT, Level.L4, "never answers", None),
 )
 
@@ -130,6 +137,7 @@ class Proposal:
     """One pull request, and what is to come of it.
 
     ``told`` are the backends whose entries ask for it, ``checks`` the conclusion of every check that it ends with.
+    ``commands`` are what the maintainer writes once its gate blocks.
     """
 
     title: str
@@ -138,6 +146,7 @@ class Proposal:
     told: frozenset[str]
     checks: Mapping[str, str]
     labels: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
     @property
     def may_merge(self) -> bool:
@@ -186,4 +195,12 @@ PROPOSALS = (
         labels=(LABEL,),
     ),
     Proposal("Explain broadcasting", "ken", ("docs/broadcasting.md",), _ALWAYS, _checks("success")),
+    Proposal(
+        "Mend the nightly build",
+        "edsger",
+        ("tools/build.py",),
+        _CODE,
+        _checks("neutral", versioned="success", failing="failure"),
+        commands=(OVERRIDE,),
+    ),
 )

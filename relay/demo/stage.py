@@ -7,16 +7,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from allowlist.model import RepoName
 from relay.app import Relay, build
 from relay.clock import Now
-from relay.demo.scene import ACTORS, ALLOWLIST, ALLOWLIST_PATH, PROPOSALS, UPSTREAM, Actor, Proposal
+from relay.demo.scene import (
+    ACTORS,
+    ALLOWLIST,
+    ALLOWLIST_PATH,
+    FAILING,
+    MAINTAINER,
+    PROPOSALS,
+    UPSTREAM,
+    Actor,
+    Proposal,
+)
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
 from relay.simulator import Backend, PullRequest, Simulator, Upstream
-from relay.words import GATE_NAME
+from relay.words import GATE_NAME, backend_check_name
 
 # Connections that come while the relay is being built wait in the socket's backlog.
 _BACKLOG = 512
+_FAILING = RepoName.parse(FAILING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,18 @@ class Stage:
             self.opened.append(Opened(proposal, pr))
             yield self.opened[-1]
 
+    def blocked(self) -> bool:
+        """Whether the reason is to be seen, and the gate blocks, wherever somebody is going to write a command."""
+        looked = [self.up.checks(one.pr.head_sha) for one in self.opened if one.proposal.commands]
+        found = [checks.get(name) for checks in looked for name in (GATE_NAME, backend_check_name(_FAILING))]
+        return all(check is not None and check.conclusion == "failure" for check in found)
+
+    def write_commands(self) -> None:
+        """Let the maintainer write the commands, as comments."""
+        for one in self.opened:
+            for command in one.proposal.commands:
+                self.up.comment(one.pr, MAINTAINER, command)
+
 
 @contextlib.contextmanager
 def stage(folder: Path, now: Now) -> Iterator[Stage]:
@@ -57,6 +81,7 @@ def stage(folder: Path, now: Now) -> Iterator[Stage]:
         app = sim.create_app()
         up = sim.create_upstream(UPSTREAM, files={ALLOWLIST_PATH: ALLOWLIST, "README.md": "# Tensors\n"})
         up.require(GATE_NAME, app.id)
+        up.set_role(MAINTAINER, "write")
         backends = {actor.name: _backend(sim, actor) for actor in ACTORS}
         settings = load_settings(
             {},
