@@ -96,6 +96,19 @@ def test_one_override_leaves_the_other_blockers_alone(world: World) -> None:
     assert "org/other" in (gate.title or "")
 
 
+def test_a_merge_group_inherits_the_override_of_its_pull_request(world: World) -> None:
+    """The queue tests the same change again; a decision that was taken for it is not asked for twice."""
+    _, pr = failed(world, events=["pull_request", "merge_group"])
+    say(world, pr, "writer", "/crcr override backend known on the base")
+    world.up.wait_for_check(pr.head_sha, GATE, conclusion="neutral")
+
+    group = world.up.add_to_merge_queue(pr)
+    gate = world.up.wait_for_check(group.head_sha, GATE, conclusion="neutral")
+
+    assert "Overridden: org/backend by writer" == gate.title
+    assert world.up.required_status(group).mergeable
+
+
 def test_the_command_line_overrides_alike_and_its_act_is_on_record(world: World) -> None:
     """Where comments do not work, an admin at the service's own console can."""
     _, pr = failed(world)
