@@ -97,7 +97,8 @@ def row(line: Line, one: DispatchFacts, place: Place) -> str:
     effect = (
         "**overridden**" if one.override is not None and line.effect is GateEffect.STEPS_DOWN else EFFECTS[line.effect]
     )
-    return f"| `{line.backend}` | {result} | {effect} | {_happened(one, place)}{check} |"
+    said_of = "" if one.of_pull is None else f"Its verdict on pull request {one.of_pull} stands. "
+    return f"| `{line.backend}` | {result} | {effect} | {said_of}{_happened(one, place)}{check} |"
 
 
 def _happened(one: DispatchFacts, place: Place) -> str:

@@ -20,8 +20,11 @@ from levels.outcomes import Outcome
 from relay import effects
 from relay.effects import Kind, NewEffect
 from relay.events import PullRequestEvent, PushEvent
+from relay.label_help import TOPIC as HELP_TOPIC
+from relay.label_help import label_help
 from relay.plan import Decision, HeadState, NewDispatch, Plan, plan
 from relay.store.checks import CheckTerms, touch_head
+from relay.store.comments import want_comment
 from relay.store.heads import write_head
 from relay.store.outbox import cancel, enqueue
 from relay.store.reviving import revive_checks, revive_dispatches
@@ -108,6 +111,10 @@ def record(
         moved = {head.head_sha for head in known.heads if head.id in decided.superseded_heads}
         for head_sha in sorted(moved | {decided.head_sha}):
             touch_head(conn, head_sha, terms, now)
+        help_body = label_help(event, allowlist, (terms.label_prefix, *terms.aliases))
+        if help_body is not None:
+            want_comment(conn, event.number, HELP_TOPIC, help_body, terms.upstream, now)
+            decisions += (Decision("comment", "", "label_unknown"),)
     text = _plan_text(decisions, dispatches)
     conn.execute(_KEEP_PLAN, {"b_id": received.delivery_id, "b_change": change_id, "b_plan": text})
     return Recorded("accepted", decisions)
