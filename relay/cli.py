@@ -17,6 +17,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 
 from allowlist.model import RepoName, Severity
 from allowlist.parse import MAX_BYTES, check
+from relay.cli_backend import backend_app
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
 from relay.store import schema
 from relay.store.engine import Store, StoreDownError
@@ -260,6 +261,9 @@ def _unusable(message: str) -> typer.Exit:
     for line in message.splitlines():
         typer.echo(f"crcr: {line}", err=True)
     return typer.Exit(UNUSABLE)
+
+
+app.add_typer(backend_app(load=load_settings, told_in_a_line=_told_in_a_line, unusable=_unusable), name="backend")
 
 
 def main() -> None:

@@ -178,6 +178,12 @@ class DispatchFacts:
         effect = effect_of(self.outcome, on_silence=self.terms.on_silence, overrides=overrides)
         return effect if self.override is None else OVERRIDDEN[effect]
 
+    def while_paused(self, reason: str) -> DispatchFacts:
+        """The same while its backend is paused: nobody waits for one that was told and of which nothing was heard."""
+        if self.state != "sent" or self.outcome not in {Outcome.QUEUED, Outcome.SILENT}:
+            return self
+        return replace(self, outcome=Outcome.PAUSED, reason_code="paused", reason=reason)
+
     @property
     def rerun_asked(self) -> datetime | None:
         """When its runs were asked for again, until the first sign that they run."""

@@ -26,6 +26,7 @@ from relay.store.checks import CheckTerms
 from relay.store.dispatching import ToSend
 from relay.store.engine import Store
 from relay.store.forwarding import load_forwards
+from relay.store.holding import hold_one
 from relay.store.intake import PathsAnswer, apply_paths
 from relay.store.outbox import Claimed
 from relay.store.reports import confirm, nightly_subject
@@ -172,6 +173,9 @@ class GitHubPerformer:
             return lambda conn, now: dispatching.note_sent(conn, sent, None, now)
         if sent.overtaken:
             return lambda conn, now: dispatching.note_overtaken(conn, sent, now)
+        if sent.paused_until is not None and sent.paused_until > self._now():
+            reason = sent.pause_reason or ""
+            return lambda conn, now: hold_one(conn, sent.id, reason, self._terms, now)
         body = self._body(sent)
         located = await self._github.dispatch(sent.address, sent.event_type, body)
         return lambda conn, now: dispatching.note_sent(conn, sent, located, now)

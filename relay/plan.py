@@ -83,6 +83,8 @@ class NewDispatch:
     delay: timedelta = timedelta()
     #: Unsent dispatches of the same commit that this one takes the place of; if one was sent meanwhile, it stands.
     instead_of: tuple[int, ...] = ()
+    #: Whether changed files decide, now or once a pause is over.
+    by_paths: bool = False
     #: What is decided should one of them have been sent.
     otherwise: Decision | None = None
 
@@ -275,6 +277,7 @@ def _tell(
         state=state,
         reason=reason,
         decision=decision,
+        by_paths=isinstance(verdict, NeedsPaths),
     )
 
 

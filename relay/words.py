@@ -47,7 +47,7 @@ class Phrase:
     todo: str = ""
 
 
-_RERUN = "Open its run, re-run what failed there, or ask its on-call whether the backend is at fault."
+_RERUN = "Open its run. If this change is not the cause, run it again or ask its on-call."
 
 PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
     {
@@ -66,13 +66,13 @@ PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
             "failed",
             "failed",
             "At least one job reported a failure.",
-            "Start with the failing tests, which its check names. " + _RERUN,
+            "Start with its failing tests. If this change is not the cause, run it again or ask its on-call.",
         ),
         Outcome.CANCELLED: Phrase(
             "cancelled",
             "was cancelled",
             "At least one job was cancelled before it had a result. Cancelling a run is no result.",
-            "Re-run the cancelled jobs at the backend.",
+            "Run the cancelled jobs again.",
         ),
         Outcome.TIMED_OUT: Phrase(
             "timed out",
@@ -91,14 +91,14 @@ PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
             "started and vanished",
             "The backend reported a start, and then not all results in the {run} it has ({by}). "
             "A result that still comes replaces this.",
-            "Open its run: the runner may have died, or the reporting step may have failed. Re-run it there.",
+            "Open its run: the runner may have died, or the reporting step may have failed. Then run it again.",
         ),
         Outcome.INCOMPLETE: Phrase(
             "incomplete",
             "left jobs or versions out",
             "Fewer jobs or backend versions had reported than were expected when time ran out ({by}), so what did "
             "report is not enough for a verdict.",
-            "Its check names what is missing; re-run that at the backend.",
+            "Its check names what is missing; run that again.",
         ),
         Outcome.DISPUTED: Phrase(
             "disputed",
@@ -122,7 +122,8 @@ PHRASES: Mapping[Outcome, Phrase] = MappingProxyType(
         Outcome.PAUSED: Phrase(
             "paused",
             "is paused",
-            "The backend is paused at the relay and was not told of this change. **Nothing was tested there.**",
+            "The backend is paused at the relay: it was not told of this change, or had not begun when it was paused. "
+            "**Nothing was tested there.** A result that still comes replaces this.",
             "The relay's admin can say why and for how long.",
         ),
         Outcome.SKIPPED: Phrase(
@@ -270,12 +271,12 @@ def over(kind: str) -> Ending:
 
 
 def unlabelled(label_prefix: str, device: str | None) -> Ending:
-    """The label that showed an L3 backend's check was taken off."""
+    """The label that shows an L3 backend's check was taken off, or is another one since its device changed."""
     label = f"{label_prefix}{device or ''}"
     return Ending(
-        plain(f"Label {label} was removed", MAX_TITLE),
-        f"The label {code(label)} was removed, so this backend's check is not shown any more. Its results are still "
-        "kept. Adding the label again shows them.",
+        plain(f"Label {label} is not set", MAX_TITLE),
+        f"The label {code(label)} is not set, so this backend's check is not shown any more. Its results are still "
+        "kept. Adding the label shows them.",
     )
 
 

@@ -69,7 +69,13 @@ def _newest(*conditions: ColumnElement[bool]) -> Select[Any]:
         .group_by(_dispatch.c.change_id, _dispatch.c.backend)
     )
     return (
-        select(_dispatch, _backend.c.private, _backend.c.repository_id)
+        select(
+            _dispatch,
+            _backend.c.private,
+            _backend.c.repository_id,
+            _backend.c.paused_until,
+            _backend.c.pause_reason,
+        )
         .select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
         .where(_dispatch.c.id.in_(newest))
         .order_by(_dispatch.c.id)
@@ -229,7 +235,7 @@ def _dispatch_facts(
         level = None if entry is None else min(then, entry.level)
     promised = Terms.from_json(row.terms)
     seen = {leg.backend_version for leg in legs}
-    return DispatchFacts(
+    facts = DispatchFacts(
         id=row.id,
         change_id=row.change_id,
         backend=repo,
@@ -264,6 +270,7 @@ def _dispatch_facts(
         rerun_by=row.rerun_by,
         override=overrides.get(repo),
     )
+    return facts if row.paused_until is None else facts.while_paused(row.pause_reason or "")
 
 
 def outcome_of(state: str, outcome: str) -> Outcome:

@@ -129,6 +129,21 @@ def touch_backends(conn: Connection, repos: Sequence[RepoName], terms: CheckTerm
     return found
 
 
+def rename_device(conn: Connection, repo: RepoName, device: str | None) -> None:
+    """The allowlist has given this backend another device: on open changes the new device's label shows its check."""
+    open_changes = select(_change.c.id).where(_change.c.state == "open", _change.c.kind.in_(CHECKED_KINDS))
+    conn.execute(
+        update(_dispatch)
+        .where(
+            _dispatch.c.backend == str(repo),
+            _dispatch.c.purpose == "test",
+            _dispatch.c.change_id.in_(open_changes),
+            _dispatch.c.device.is_distinct_from(device),
+        )
+        .values(device=device)
+    )
+
+
 def heal(conn: Connection, terms: CheckTerms, now: datetime, *, count: int = 200) -> tuple[int, ...]:
     """Enqueue checks whose wanted and applied state differ while no effect is on its way; returns their ids.
 

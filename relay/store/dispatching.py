@@ -54,6 +54,8 @@ class ToSend:
     labels: tuple[str, ...]
     change_state: str
     reported: bool
+    paused_until: datetime | None
+    pause_reason: str | None
 
     @property
     def overtaken(self) -> bool:
@@ -77,6 +79,8 @@ _LOAD = (
         _delivery.c.payload,
         _backend.c.repository_id,
         _backend.c.installation_id,
+        _backend.c.paused_until,
+        _backend.c.pause_reason,
         select(_report.c.id).where(_report.c.dispatch_id == _dispatch.c.id).exists().label("reported"),
     )
     .select_from(
@@ -118,6 +122,8 @@ def load_to_send(conn: Connection, ids: Sequence[int]) -> dict[int, ToSend]:
             labels=tuple(json.loads(row.labels)),
             change_state=row.change_state,
             reported=row.reported,
+            paused_until=row.paused_until,
+            pause_reason=row.pause_reason,
         )
         for row in rows
     }

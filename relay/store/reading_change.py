@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, case, func, select, union_all
@@ -12,9 +12,10 @@ from sqlalchemy import Connection, case, func, select, union_all
 from allowlist.model import Allowlist, Level, RepoName
 from levels.gate import Line
 from levels.outcomes import GATE_TABLE, NO_OVERRIDES, UNSETTLED, GateEffect, Outcome
-from relay.facts import CheckFacts, DispatchFacts
+from relay.facts import CheckFacts, DispatchFacts, OverrideFacts
 from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
+from relay.store.overrides import overrides_of
 from relay.store.reading import Decided, decisions_of, name_of
 from relay.store.reading_changes import ChangeLine, CheckLine, change_lines, check_line, standing
 from relay.store.reading_legs import Combination, LegLine, combinations, load_legs
@@ -185,7 +186,13 @@ def _backends(
     lines: Mapping[int, Line],
 ) -> tuple[BackendOnChange, ...]:
     rows = conn.execute(
-        select(_dispatch, _backend.c.private, _backend.c.repository_id)
+        select(
+            _dispatch,
+            _backend.c.private,
+            _backend.c.repository_id,
+            _backend.c.paused_until,
+            _backend.c.pause_reason,
+        )
         .select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
         .where(_dispatch.c.change_id == change.id)
         .order_by(_dispatch.c.id.desc())
@@ -201,13 +208,15 @@ def _backends(
     legs = load_legs(conn, {row.id: is_private(row) for row in counting.values()})
     failing = [backend for backend, row in counting.items() if _bad(standing(change.state, row.state, row.outcome))]
     elsewhere = _elsewhere(conn, sorted(failing)[:MOST_COMPARED], change.thread)
+    group = change.kind == "merge_group"
+    answered_for = {str(one.backend): one for one in overrides_of(conn, change.head_sha, group=group)}
     found: list[BackendOnChange] = []
     for backend, row in counting.items():
         mine, left_out = legs.get(row.id, ((), 0))
         line = lines.get(row.id)
         found.append(
             BackendOnChange(
-                told=_told(row, change, labels, terms, listed, mine),
+                told=_told(row, change, labels, terms, listed, mine, answered_for.get(backend)),
                 effect=GateEffect.NOT_REQUIRED if line is None else line.effect,
                 legs=mine,
                 legs_left_out=left_out,
@@ -252,6 +261,7 @@ def _told(
     terms: CheckTerms,
     listed: Allowlist | None,
     legs: tuple[LegLine, ...] = (),
+    override: OverrideFacts | None = None,
 ) -> Told:
     repo = RepoName.parse(row.backend)
     then = Level(row.level)
@@ -291,7 +301,13 @@ def _told(
         legs=deciding,
         observed_at=row.observed_at,
         observe_note=name_of(row.observe_note, 600),
+        cause=name_of(row.cause, 300),
+        rerun_at=row.rerun_at,
+        rerun_by=name_of(row.rerun_by, 120),
+        override=None if override is None else replace(override, why=name_of(override.why, 500)),
     )
+    if row.paused_until is not None and change.state == "open":
+        facts = facts.while_paused(name_of(row.pause_reason or "", 300))
     return Told(facts, row.purpose, row.event_type, row.delivery_id, row.origin_delivery)
 
 

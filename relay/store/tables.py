@@ -85,6 +85,13 @@ class Dispatch(SQLModel, table=True):
             sqlite_where=text("next_deadline IS NOT NULL"),
             postgresql_where=text("next_deadline IS NOT NULL"),
         ),
+        # The few that wait for their backend's pause to end, among all that were ever told.
+        Index(
+            "ix_dispatch_paused",
+            "backend",
+            sqlite_where=text("state = 'paused'"),
+            postgresql_where=text("state = 'paused'"),
+        ),
     )
     id: int | None = Field(default=None, sa_column=_key())
     change_id: int = Field(sa_type=_BIG, foreign_key="change.id")

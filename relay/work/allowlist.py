@@ -1,6 +1,7 @@
 """Keeps the allowlist in force: reads its source again and again, and never lets a bad read take away a good list.
 
-The list in force is kept in the store, so that a start while GitHub is down begins with the last good one.
+The list in force is kept in the store, so that a start while GitHub is down begins with the last good one. It is the
+file's, with the levels of demoted backends lowered for as long as an admin said (``relay.store.admin``).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import structlog
 from sqlalchemy import Connection
 
-from allowlist.diff import Change, diff
+from allowlist.diff import Change, ChangeKind, diff
 from allowlist.model import Allowlist, Entry, Fault, RepoName
 from allowlist.parse import MAX_BYTES, UnreadableError, parse
 from levels.powers import POWERS
@@ -27,7 +28,8 @@ from relay.effects import pin_backend
 from relay.github.errors import GitHubError
 from relay.github.port import FileVersion, GitHub
 from relay.store import documents, outbox
-from relay.store.checks import CheckTerms, touch_backends
+from relay.store.admin import Demotion, demotions
+from relay.store.checks import CheckTerms, rename_device, touch_backends
 from relay.store.dispatching import address_of, unpinned
 from relay.store.engine import Store, StoreDownError
 
@@ -39,6 +41,9 @@ _REPO_PATH = re.compile(r"(?P<repo>[^/\s:]+/[^/\s:]+):(?P<path>[^@]+?)(?:@(?P<re
 #: A file that is the same twice, this far apart, is taken to be written whole.
 _SETTLED_SECONDS = 0.05
 _MOST_LOOKS = 100
+
+#: How often demotions are looked up. Each process does, and an admin who lowers a level waits for no more than this.
+DEMOTIONS_SECONDS = 2.0
 
 
 class SourceError(Exception):
@@ -147,6 +152,7 @@ class AllowlistKeeper:
         label_prefix: str,
         seconds: float,
         wake: Callable[[], None],
+        demotions_seconds: float = DEMOTIONS_SECONDS,
     ) -> None:
         self._source = source
         self._store = store
@@ -155,7 +161,11 @@ class AllowlistKeeper:
         self._label_prefix = label_prefix
         self._seconds = seconds
         self._wake = wake
+        self._demotions_seconds = demotions_seconds
         self._etag: str | None = None
+        self._filed = Allowlist()  # As the file has it.
+        self._demotions: tuple[Demotion, ...] = ()
+        self._moved: set[RepoName] = set()  # Changed in force, and their heads still to be looked at.
         self.state = State()
 
     def current(self) -> Allowlist:
@@ -169,23 +179,58 @@ class AllowlistKeeper:
     async def start(self) -> None:
         """Take up the last good list from the store, then look at the source."""
         kept = await self._store.read(lambda conn: documents.load(conn, documents.ALLOWLIST))
+        self._demotions = await self._store.read(demotions)
+        # Whoever looked last may have done so before the demotion was in force.
+        self._moved.update(one.repo for one in self._demotions)
         if kept is not None:
             with contextlib.suppress(UnreadableError):
                 allowlist = parse(kept.body, label_prefix=self._label_prefix)
-                self.state = State(allowlist, loaded=True, checked_at=kept.checked_at, faults=allowlist.faults)
+                self._filed = allowlist
+                in_force = lowered(allowlist, self._demotions, self._now())
+                self.state = State(in_force, loaded=True, checked_at=kept.checked_at, faults=allowlist.faults)
                 self._etag = kept.etag
         await self.refresh()
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
+        """Look at the source, and at demotions, until cancelled."""
+        await asyncio.gather(
+            self._again(self.refresh, self._seconds), self._again(self.refresh_demotions, self._demotions_seconds)
+        )
+
+    async def _again(self, look: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(seconds)
             try:
-                await self.refresh()
+                await look()
             except StoreDownError as error:
                 log.warning("store_unreachable", error=str(error))
             except Exception:  # The list in force stays in force; the next look may go better.
                 log.exception("allowlist_refresh_failed")
+
+    async def refresh_demotions(self) -> None:
+        """Take up demotions that began or ended, and look again at the heads that this concerns."""
+        self._demotions = await self._store.read(demotions)
+        now = self._now()
+        in_force = lowered(self._filed, self._demotions, now)
+        moved = [entry.repo for entry in in_force.entries if entry != self.state.allowlist.get(entry.repo)]
+        if moved:
+            self.state = replace(self.state, allowlist=in_force)
+            self._moved.update(moved)
+            log.info("levels_moved", backends=[f"{repo} {in_force.by_repo[repo].level}" for repo in moved])
+        await self._look_again()
+
+    async def _look_again(self) -> None:
+        """Have the heads looked at which a change in force concerns.
+
+        Only once it is in force here: a look that came before has found the old level. What cannot be written now is
+        owed until it can.
+        """
+        if not self._moved:
+            return
+        moved, now = sorted(self._moved), self._now()
+        await self._store.write(lambda conn: touch_backends(conn, moved, self._terms, now))
+        self._moved.difference_update(moved)
+        self._wake()
 
     async def refresh(self) -> None:
         """Look at the source once; take a changed list into force, keep the last good one on any trouble."""
@@ -202,7 +247,7 @@ class AllowlistKeeper:
         except UnreadableError as error:
             self._in_trouble(str(error), error.faults)
             return
-        if self.state.loaded and allowlist.digest == self.state.allowlist.digest:
+        if self.state.loaded and allowlist.digest == self._filed.digest:
             self._etag = version.etag
             await self._unchanged(now)
             return
@@ -218,8 +263,7 @@ class AllowlistKeeper:
         self.state = replace(self.state, trouble=trouble, faults=faults or self.state.faults)
 
     async def _take(self, allowlist: Allowlist, version: FileVersion, now: datetime) -> None:
-        old = self.state.allowlist
-        changes = diff(old, allowlist)
+        changes = diff(self._filed, allowlist)
         body = version.text.decode()
 
         def unit(conn: Connection) -> None:
@@ -231,15 +275,35 @@ class AllowlistKeeper:
                     _audit_change(conn, change, now)
             wanted = unpinned(conn, [entry.repo for entry in allowlist.entries if _reports(entry)])
             outbox.enqueue(conn, [pin_backend(repo) for repo in wanted], now)
+            for change in changes:
+                if change.kind is ChangeKind.DEVICE:
+                    rename_device(conn, change.repo, allowlist.by_repo[change.repo].device)
+            # Written with the list, so that a kill loses no look, and once more when the list is in force here.
             touch_backends(conn, [change.repo for change in changes], self._terms, now)
 
         await self._store.write(unit)
         self._etag = version.etag
-        self.state = State(allowlist, loaded=True, checked_at=now, faults=allowlist.faults)
+        self._filed = allowlist
+        in_force = lowered(allowlist, self._demotions, now)
+        self.state = State(in_force, loaded=True, checked_at=now, faults=allowlist.faults)
+        self._moved.update(change.repo for change in changes)
         log.info("allowlist_in_force", digest=allowlist.digest, entries=len(allowlist.entries), changes=len(changes))
         for fault in allowlist.faults:
             log.warning("allowlist_fault", line=fault.line, rule=fault.rule, message=fault.message)
         self._wake()
+        await self._look_again()
+
+
+def lowered(allowlist: Allowlist, demoted: Sequence[Demotion], now: datetime) -> Allowlist:
+    """The list with the levels of demoted backends lowered. A demotion that has run out, or that asks for more than
+    the list gives, changes nothing."""
+    most = {one.repo: one.to for one in demoted if one.until > now}
+    if not most:
+        return allowlist
+    entries = tuple(
+        replace(entry, level=min(entry.level, most.get(entry.repo, entry.level))) for entry in allowlist.entries
+    )
+    return replace(allowlist, entries=entries)
 
 
 def _reports(entry: Entry) -> bool:

@@ -13,6 +13,7 @@ import structlog
 from sqlalchemy import Connection
 
 from relay.clock import Now
+from relay.store.admin import end_expired
 from relay.store.checks import CheckTerms, heal
 from relay.store.deadlines import BATCH, Concluded, ask_first, note_dead_letters, sweep_deadlines
 from relay.store.engine import Store, StoreDownError
@@ -79,6 +80,12 @@ class Sweep:
         every: list[Concluded] = []
         asked = 0
 
+        acts = await self._store.write(lambda conn: end_expired(conn, self._terms, now))
+        for repo in acts.pauses:
+            log.info("pause_expired", backend=str(repo))
+        for repo in acts.demotions:
+            log.info("demotion_expired", backend=str(repo))
+
         def unit(conn: Connection) -> tuple[int, tuple[Concluded, ...]]:
             ended = end_groups(conn, now, self._terms)
             return len(ended) + ask_first(conn, now), sweep_deadlines(conn, now, self._terms)
@@ -99,7 +106,7 @@ class Sweep:
                 reason=one.reason,
             )
         healed = await self._heal(now)
-        if asked or every or healed:
+        if acts.pauses or acts.told or asked or every or healed:
             self._wake()
         await self._forget(now)
         self.last_turn = self._now()

@@ -190,7 +190,7 @@ def test_a_label_taken_off_ends_the_open_check(world: World) -> None:
 
     pr.unlabel(LABEL)
     ended = becomes(world, pr.head_sha, "crcr/org/backend", "neutral")
-    assert f"Label {LABEL} was removed" == ended.title
+    assert f"Label {LABEL} is not set" == ended.title
     backend.callback(run, "completed", "success", "test")
     world.idle()
     assert "neutral" == world.up.checks(pr.head_sha)["crcr/org/backend"].conclusion

@@ -211,7 +211,7 @@ def test_removing_the_label_ends_an_open_check_as_neutral(record: Record) -> Non
     record.edit_change(change, labels="[]")
     record.settle(passing=SOON)
     assert ("completed", "neutral") == shown(record, NPU_CHECK)
-    assert "Label ciflow/crcr/dev1 was removed" == record.github.showing(NPU_CHECK).title
+    assert "Label ciflow/crcr/dev1 is not set" == record.github.showing(NPU_CHECK).title
 
     record.report(dispatch, "success")
     record.edit_change(change, labels='["ciflow/crcr/dev1"]')

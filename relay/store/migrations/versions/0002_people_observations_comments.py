@@ -101,11 +101,19 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("rerun_by", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
         batch_op.add_column(sa.Column("observed_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True))
         batch_op.add_column(sa.Column("observe_note", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
+        batch_op.create_index(
+            "ix_dispatch_paused",
+            ["backend"],
+            unique=False,
+            sqlite_where=sa.text("state = 'paused'"),
+            postgresql_where=sa.text("state = 'paused'"),
+        )
 
 
 def downgrade() -> None:
     """Undo this revision."""
     with op.batch_alter_table("dispatch", schema=None) as batch_op:
+        batch_op.drop_index("ix_dispatch_paused")
         batch_op.drop_column("observe_note")
         batch_op.drop_column("observed_at")
         batch_op.drop_column("rerun_by")
