@@ -22,6 +22,13 @@ _CONCLUSION_WORDS = {
 }
 
 
+_FIXED = {
+    Outcome.UNDELIVERED: "not delivered: the backend could not be told",
+    Outcome.PAUSED: "paused: nothing was tested there",
+    Outcome.DISPUTED: "disputed: success was reported, GitHub shows otherwise",
+}
+
+
 # --- Titles ----------------------------------------------------------------------------------------------------------
 
 
@@ -42,20 +49,25 @@ def backend_title(one: DispatchFacts) -> str:
         title = f"lost: started, but not all results came by {by}"
     elif outcome is Outcome.INCOMPLETE:
         title = f"incomplete: jobs or versions were missing at {by}"
-    elif outcome is Outcome.UNDELIVERED:
-        title = "not delivered: the backend could not be told"
-    elif outcome is Outcome.DISPUTED:
-        title = "disputed: success was reported, GitHub shows otherwise"
+    elif outcome in _FIXED:
+        title = _FIXED[outcome]
     elif outcome is Outcome.TIMED_OUT and not _failing(one.legs):
         title = f"timed out: still running at {by}"
     elif one.outstanding:
         title = f"{title}; not all jobs have reported yet"
     elif one.legs:
         title = f"{title}: {_failure_counts(one.legs)}"
+    return _capital(title) + _asides(one)
+
+
+def _asides(one: DispatchFacts) -> str:
+    """What a title says behind the result: who answers for it, whether it is run again, that it came late."""
+    told = (
+        f"; overridden by {one.override.who}" if one.override is not None and one.outcome is not Outcome.SUCCESS else ""
+    )
     if one.rerun_asked is not None:
-        title += f"; re-run asked for at {clock(one.rerun_asked, one.created_at)}"
-    title += " (reported late)" if one.late and one.concluded_at is not None and not one.outstanding else ""
-    return title[0].upper() + title[1:]
+        told += f"; re-run asked for at {clock(one.rerun_asked, one.created_at)}"
+    return told + (" (reported late)" if one.late and one.concluded_at is not None and not one.outstanding else "")
 
 
 def job_title(one: DispatchFacts, legs: Sequence[LegFacts], conclusion: Conclusion | None) -> str:
@@ -84,7 +96,8 @@ def _counts(legs: Sequence[LegFacts]) -> str:
 
 def _failure_counts(legs: Sequence[LegFacts]) -> str:
     bad = _failing(legs)
-    told = f"{len(bad)} of {several(len(legs), 'job')}" if bad else several(len(legs), "job")
+    jobs_told = several(len(legs), "job")
+    told = jobs_told if not bad or len(legs) == 1 else f"{len(bad):,} of {jobs_told}"
     failed = _total(legs, "failed")
     return f"{told}, {several(failed, 'test')} failed" if failed else told
 
@@ -116,6 +129,17 @@ def about(one: DispatchFacts) -> str:
 def oncall(one: DispatchFacts) -> str:
     """Who answers for the backend. Named in code spans, so that nobody is notified by each check."""
     return f" On-call: {', '.join(code(name, 40) for name in one.oncalls[:5])}." if one.oncalls else ""
+
+
+def run_again(one: DispatchFacts) -> str:
+    """How a reviewer has a backend run again, at its check on a pull request."""
+    anew = f"`/crcr run {one.backend}`"
+    if not one.legs:
+        return f"**Tell it anew**: by the button at this check, or by {anew} in a new comment."
+    return (
+        f"**Run it again**: by the buttons at this check, or in a new comment by `/crcr rerun {one.backend}` (what "
+        f"failed) or {anew} (everything, in a new run)."
+    )
 
 
 _POWER = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from allowlist.model import RepoName
 from levels.gate import GateVerdict, Line
 from levels.outcomes import GateEffect, Outcome
 from relay.backend_text import about, oncall
@@ -21,19 +22,25 @@ def title(required: list[Line], known: dict[str, DispatchFacts]) -> str:
     if len(passed) == count:
         every = {1: f"{required[0].backend} passed", 2: "Both required backends passed"}
         return every.get(count, f"All {count} required backends passed")
-    parts = []
     over = [line for line in required if line.effect is GateEffect.STEPS_DOWN and override_of(line, known)]
-    if over:
-        people = [f"{line.backend} by {who.who}" for line in over if (who := override_of(line, known))]
-        parts.append(f"overridden: {listing(people, 2)}")
-    for effect, word in ((GateEffect.BLOCKS, ""), (GateEffect.STEPS_DOWN, "no verdict: ")):
-        told = [
+    people = [f"{line.backend} by {who.who}" for line in over if (who := override_of(line, known))]
+    told = {
+        effect: [
             f"{line.backend} {PHRASES[line.outcome].verb}"
             for line in required
             if line.effect is effect and line not in over
         ]
-        if told:
-            parts.append(word + listing(told, 2))
+        for effect in (GateEffect.BLOCKS, GateEffect.STEPS_DOWN)
+    }
+    parts = [
+        word + listing(some, 2)
+        for word, some in (
+            ("", told[GateEffect.BLOCKS]),
+            ("overridden: ", people),
+            ("no verdict: ", told[GateEffect.STEPS_DOWN]),
+        )
+        if some
+    ]
     if count > 1:
         parts.append(f"{len(passed)} of {count} required backends passed")
     waiting = [line for line in required if line.effect is GateEffect.PENDING]
@@ -119,13 +126,34 @@ def _happened(one: DispatchFacts, place: Place) -> str:
     return sentence
 
 
-def todo(required: list[Line], known: dict[str, DispatchFacts]) -> list[str]:
-    """For each backend that gave no result that passes, what can be done about it."""
+def todo(required: list[Line], known: dict[str, DispatchFacts], *, commands: bool) -> list[str]:
+    """For each backend that gave no result that passes, what can be done about it, unless somebody answers for it.
+
+    ``commands`` says whether there is a pull request to write them on.
+    """
     lines = []
+    first: dict[GateEffect, RepoName] = {}
     for line in required:
         act = PHRASES[line.outcome].todo
-        if act and line.effect is not GateEffect.PENDING:
+        if line.effect is GateEffect.PENDING or override_of(line, known) is not None:
+            continue
+        if act:
             lines.append(f"- `{line.backend}`: {act}{oncall(known[line.detail])}")
+        if act and line.outcome is not Outcome.PAUSED:  # Nobody tells it anew before that is over.
+            first.setdefault(line.effect, line.backend)
+    return lines + (_commands(first.get(GateEffect.BLOCKS), first.get(GateEffect.STEPS_DOWN)) if commands else [])
+
+
+def _commands(blocking: RepoName | None, unheard: RepoName | None) -> list[str]:
+    """What can be asked for in a comment where backends block, or gave no verdict; each is the first of its kind."""
+    lines = []
+    if blocking is not None:
+        lines.append(
+            "- To run again what failed: the button at this check, or `/crcr rerun` in a new comment. To merge without "
+            f"it, somebody else with write access can answer for it: `/crcr override {blocking} REASON`."
+        )
+    if unheard is not None:
+        lines.append(f"- To ask once more: `/crcr run {unheard}` in a new comment tells the backend anew.")
     return lines
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from levels.outcomes import Conclusion, GateEffect, Outcome, worst
 from relay import gate_text
-from relay.backend_text import backend_title, combinations, job_title, jobs, oncall, overview, tests, where
+from relay.backend_text import backend_title, combinations, job_title, jobs, oncall, overview, run_again, tests, where
 from relay.facts import CheckFacts, DispatchFacts, Place, labelled
 from relay.github.port import CheckAction
 from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain
@@ -20,6 +20,7 @@ from relay.words import (
     backend_check_name,
     demoted,
     job_check_name,
+    labelled_now,
     not_called,
     over,
     reason_phrase,
@@ -109,6 +110,8 @@ def _hidden(facts: CheckFacts, place: Place) -> Ending | None:
     if newest.state == "pending_paths":
         return None
     if newest.level is None or newest.level < newest.level_then:
+        if newest.level is not None and labelled(newest.level):
+            return labelled_now(newest.backend, newest.level, place.label_prefix, newest.device)
         return demoted(newest.backend, newest.level)
     if newest.state in {"filtered", "superseded"}:
         return not_called(newest.backend, reason_phrase(newest.reason_code, newest.reason))
@@ -153,7 +156,8 @@ def render_gate(facts: CheckFacts, place: Place) -> Rendered:
     if rows:
         head = ("| Backend | Result | This gate | What happened |", "| --- | --- | --- | --- |")
         sections.append(Section(head, rows, f"{{count}} more backends are left out here; all are on {page}."))
-    todo = gate_text.todo(required, known)
+    asked_here = any(change.kind == "pull_request" for change in facts.open_changes)
+    todo = gate_text.todo(required, known, commands=asked_here)
     if todo:
         sections.append(Section(("**What to do**", ""), todo, f"{{count}} more are left out here, see {page}."))
     if others or facts.left_out:
@@ -226,7 +230,11 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
         todo = PHRASES[one.outcome].todo
         if todo:
             summary.append(Section((f"**What to do**: {todo}{oncall(one)}",), (), ""))
-        text += [*jobs(one, page), *tests(one, page)]
+        # What failed is what a reader came for, and a thousand jobs would stand before it.
+        text += [*tests(one, page), *jobs(one, page)]
+    may_run = deciding.outcome is not Outcome.PAUSED and _buttons(conclusion)
+    if may_run and any(change.kind == "pull_request" for change in facts.open_changes):
+        summary.append(Section((run_again(deciding),), (), ""))
     summary.append(where(shown, url))
     return Rendered(
         status="completed" if conclusion else "queued" if deciding.outcome is Outcome.QUEUED else "in_progress",
@@ -274,7 +282,7 @@ def render_job(facts: CheckFacts, place: Place) -> Rendered:
         conclusion=conclusion,
         title=plain(job_title(deciding, mine, conclusion), MAX_TITLE),
         summary=assemble([*combinations(one, page), where((one,), whole.details_url)], MAX_TEXT - _SPARE),
-        text=assemble([*jobs(one, page), *tests(one, page)], MAX_TEXT - _SPARE),
+        text=assemble([*tests(one, page), *jobs(one, page)], MAX_TEXT - _SPARE),
         details_url=whole.details_url,
         started_at=min((leg.started_at for leg in mine if leg.started_at is not None), default=deciding.created_at),
         completed_at=None if conclusion is None else max(ends, default=deciding.outcome_at),

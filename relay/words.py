@@ -294,6 +294,16 @@ def demoted(backend: RepoName, level: Level | None) -> Ending:
     )
 
 
+def labelled_now(backend: RepoName, level: Level, label_prefix: str, device: str | None) -> Ending:
+    """The backend's level went down to one whose check shows by a label that is not there."""
+    label = code(f"{label_prefix}{device or ''}")
+    return Ending(
+        f"{backend} is at {level} now, which shows its check by a label",
+        f"`{backend}` is at level {level} now, whose check shows while the label {label} is there, so this one ends "
+        "here and nothing waits for it. Its results are still kept. Adding the label shows them.",
+    )
+
+
 def not_called(backend: RepoName, reason: str) -> Ending:
     """A later decision left the backend out."""
     return Ending(
@@ -321,6 +331,7 @@ def deadline_sentence(
 
 #: What stands beside a claim that nobody could hold against GitHub.
 CLAIMED_ONLY = "claimed only"
+_KNOWN = frozenset(map(str, Conclusion))
 
 
 def seen_phrase(conclusion: str | None, observed: str | None) -> str:
@@ -331,7 +342,8 @@ def seen_phrase(conclusion: str | None, observed: str | None) -> str:
         return CLAIMED_ONLY
     if observed == conclusion:
         return "verified"
-    if disputed(Conclusion(conclusion), Conclusion(observed)):
+    # GitHub has conclusions of its own beside ours, and may have more tomorrow.
+    if observed in _KNOWN and disputed(Conclusion(conclusion), Conclusion(observed)):
         return f"disputed: GitHub shows {observed}"
     return f"GitHub shows {observed}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from allowlist.model import Level, OnSilence, RepoName
 from levels.outcomes import GATE_TABLE, Conclusion, GateEffect, Outcome
-from relay.facts import CheckFacts, LeftOut
+from relay.commands import Verb, spoken
+from relay.facts import CheckFacts, DispatchFacts, LeftOut, OverrideFacts
 from relay.rendering import Rendered, render, render_backend, render_gate, render_job
 from relay.words import (
     EFFECTS,
@@ -45,6 +47,12 @@ def mixed() -> CheckFacts:
     )
 
 
+def overridden(one: DispatchFacts) -> DispatchFacts:
+    """The same, with somebody who answers for it."""
+    why = "the failure is on the base too, see org/npu#12"
+    return replace(one, override=OverrideFacts(one.backend, CHANGE.number, "margaret", why, at(55)))
+
+
 STORIES: dict[str, CheckFacts] = {
     "gate_nothing_required": gate(dispatch(Outcome.RUNNING, level=Level.L2, level_then=Level.L2, backend="org/l2")),
     "gate_waiting": gate(
@@ -70,6 +78,25 @@ STORIES: dict[str, CheckFacts] = {
             reason="GitHub answered 404: Not Found. The app is not installed there.",
         ),
         dispatch(Outcome.SUCCESS, backend="org/tpu", number=3),
+    ),
+    "gate_overridden": gate(
+        overridden(dispatch(Outcome.FAILURE, oncalls=("alice",))),
+        dispatch(Outcome.SUCCESS, backend="org/xpu", number=2),
+    ),
+    "gate_overridden_and_blocked": gate(
+        overridden(dispatch(Outcome.FAILURE)), dispatch(Outcome.DISPUTED, backend="org/xpu", number=2)
+    ),
+    "gate_paused": gate(
+        dispatch(Outcome.PAUSED, state="paused", reason_code="paused", reason="new driver until Friday"),
+        dispatch(Outcome.SUCCESS, backend="org/xpu", number=2),
+    ),
+    "gate_merge_group": replace(
+        gate(
+            replace(dispatch(Outcome.FAILURE, oncalls=("alice",), shown=False), of_pull=7),
+            replace(dispatch(Outcome.SUCCESS, backend="org/xpu", number=2, shown=False), of_pull=8),
+            dispatch(Outcome.RUNNING, backend="org/tpu", number=3),
+        ),
+        changes=(replace(CHANGE, kind="merge_group", number=None),),
     ),
     "gate_passed": replace(
         gate(
@@ -109,6 +136,22 @@ STORIES: dict[str, CheckFacts] = {
             oncalls=("alice",),
         )
     ),
+    "backend_overridden": check(overridden(dispatch(Outcome.FAILURE, FAILED, leg(version="2.8.1")))),
+    "backend_rerun_asked": check(
+        replace(
+            dispatch(Outcome.FAILURE, FAILED, leg(version="2.8.1")),
+            rerun_at=at(60),
+            rerun_by="asked for by triager at 15:05 UTC",
+        )
+    ),
+    "backend_paused": check(
+        dispatch(Outcome.PAUSED, state="paused", reason_code="paused", reason="new driver until Friday")
+    ),
+    "backend_undelivered": check(
+        dispatch(
+            Outcome.UNDELIVERED, state="dead", reason="GitHub answered 404: Not Found. The app is not installed there."
+        )
+    ),
     "backend_silent": check(dispatch(Outcome.SILENT, ended=120, concluded=120)),
     "backend_disputed": check(dispatch(Outcome.DISPUTED, leg(observed="failure"))),
     "backend_late": check(dispatch(Outcome.SUCCESS, leg(), late=True, concluded=386, ended=400)),
@@ -141,6 +184,48 @@ def test_words_are_as_they_were_read(name: str) -> None:
 def test_every_snapshot_has_its_story() -> None:
     """A file that no test reads says nothing."""
     assert sorted(STORIES) == sorted(path.stem for path in SNAPSHOTS.glob("*.txt"))
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_what_we_tell_people_to_write_is_a_command(name: str) -> None:
+    """Whoever copies it out of a check is understood, and the backend is one of those that the check speaks of."""
+    rendered = render(STORIES[name], PLACE)
+    assert rendered is not None
+
+    told = [spoken(words) for words in re.findall(r"`(/crcr[^`]*)`", rendered.summary)]
+
+    known = {str(one.backend) for one in STORIES[name].dispatches} | {None}
+    assert all(one is not None and one.verb in {Verb.RUN, Verb.RERUN, Verb.OVERRIDE} for one in told)
+    assert {one.backend for one in told if one is not None} <= known
+    # A result that somebody could change by asking again comes with the way to ask.
+    on_pull = any(change.kind == "pull_request" and change.is_open for change in STORIES[name].changes)
+    decided = [one.outcome for one in STORIES[name].dispatches if one.shown and one.override is None]
+    assert bool(told) or not (on_pull and Outcome.FAILURE in decided and rendered.conclusion is Conclusion.FAILURE)
+
+
+def test_a_merge_group_is_not_told_of_comments() -> None:
+    """There is no pull request to write them on; its gate's own button is all there is."""
+    rendered = render(STORIES["gate_merge_group"], PLACE)
+    assert rendered is not None
+
+    assert "/crcr" not in rendered.summary
+    assert "Its verdict on pull request 7 stands." in rendered.summary
+
+
+def test_the_title_begins_with_what_blocks() -> None:
+    """A title is cut where a narrow page ends: an override of one backend must not hide that another one blocks."""
+    rendered = render(STORIES["gate_overridden_and_blocked"], PLACE)
+    assert rendered is not None
+
+    assert rendered.title.startswith("org/xpu is disputed; overridden: org/npu by margaret")
+
+
+def test_failing_tests_come_before_a_long_list_of_jobs() -> None:
+    """They are what a reviewer came for."""
+    rendered = render(mixed(), PLACE)
+    assert rendered is not None
+
+    assert rendered.text.index("2 failing tests in 1 job") < rendered.text.index("### Jobs")
 
 
 # --- Each outcome ----------------------------------------------------------------------------------------------------
