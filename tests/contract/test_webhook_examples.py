@@ -94,7 +94,7 @@ def is_work(example: Example) -> bool:
     if example.event == "pull_request":
         changes = example.raw.get("changes", {})
         return action in PULL_REQUEST_ACTIONS and (action != "edited" or "base" in changes)
-    return example.event in {"installation", "installation_repositories"}
+    return example.event in {"installation", "installation_repositories", "merge_group"}
 
 
 def test_every_published_webhook_is_understood(hook: Hook, examples: tuple[Example, ...], kept: Intake) -> None:
@@ -115,9 +115,9 @@ def test_every_published_webhook_is_understood(hook: Hook, examples: tuple[Examp
             accepted.append(example.delivery_id)
 
     assert sorted(accepted) == sorted(row[0] for row in kept.deliveries("id"))
-    assert Counter({"installation": 7, "installation_repositories": 3, "pull_request": 16, "push": 3}) == Counter(
-        row[0] for row in kept.deliveries("event")
-    )
+    assert Counter(
+        {"installation": 7, "installation_repositories": 3, "merge_group": 2, "pull_request": 16, "push": 3}
+    ) == Counter(row[0] for row in kept.deliveries("event"))
 
 
 def test_each_is_planned_for_whom_it_concerns(hook: Hook, examples: tuple[Example, ...], kept: Intake) -> None:

@@ -14,7 +14,7 @@ from relay.edge.webhook import MAX_BODY
 from relay.store.engine import Store
 from tests.conftest import Clock
 from tests.edge.hook import SECRETS, Hook
-from tests.relay.bodies import check_run, check_suite, comment, pull_request, push
+from tests.relay.bodies import check_run, check_suite, comment, merge_group, pull_request, push
 from tests.relay.planning import PATHS, XPU
 from tests.store.taking_in import Intake
 
@@ -265,6 +265,34 @@ def test_what_nobody_asked_for_is_answered_and_not_stored(
     assert answer.json()["detail"]
     assert [] == kept.deliveries("id")
     assert 0 == hook.wakes
+
+
+@pytest.mark.parametrize(
+    ("event", "raw", "planned"),
+    [
+        ("issue_comment", comment("/crcr rerun org/xpu"), ("command", "org/xpu", "rerun")),
+        ("check_suite", check_suite(), ("command", None, "rerun")),
+        ("check_run", check_run(), ("command", None, "rerun")),
+        ("check_run", check_run("requested_action", check_run__name="crcr/org/xpu"), ("command", "org/xpu", "rerun")),
+        ("check_run", check_run(check_run__name="build"), ("none", None, "check_unknown")),
+        ("merge_group", merge_group(), ("check", None, "gate")),
+        ("merge_group", merge_group("destroyed"), ("check", None, "gate_closed")),
+    ],
+)
+def test_what_people_and_queues_ask_is_accepted(
+    hook: Hook, kept: Intake, event: str, raw: dict[str, Any], planned: tuple[str, str | None, str]
+) -> None:
+    """Kept with the delivery, decided afterwards: the answer waits for nothing but one commit."""
+    hook.post("pull_request", pull_request(), "opened")
+
+    answer = hook.post(event, raw)
+    again = hook.post(event, raw)
+
+    assert (202, "accepted") == (answer.status_code, answer.json()["status"])
+    last = answer.json()["planned"][-1]
+    assert planned == (last["effect"], last["backend"], last["reason"])
+    assert (200, "duplicate") == (again.status_code, again.json()["status"])
+    assert [("opened", "pull_request"), ("D1", event)] == sorted(kept.deliveries("id", "event"), reverse=True)
 
 
 def test_event_names_do_not_fill_the_metrics(hook: Hook) -> None:
