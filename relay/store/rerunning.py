@@ -61,6 +61,13 @@ class ToRerun:
     current: bool
 
 
+_LOAD = (
+    select(_dispatch, _change.c.head_sha, _change.c.state.label("change_state"))
+    .join(_change, _change.c.id == _dispatch.c.change_id)
+    .where(_dispatch.c.id == bindparam("id"))
+)
+
+
 def runs_of(conn: Connection, dispatch_id: int) -> tuple[KnownRun, ...]:
     """The runs of this dispatch that reported, or that GitHub was seen to have."""
     found: dict[str, KnownRun] = {}
@@ -114,7 +121,6 @@ def ask_rerun(
     conn: Connection,
     dispatch_id: int,
     backend: RepoName,
-    head_sha: str,
     runs: tuple[KnownRun, ...],
     *,
     only_failed: bool,
@@ -125,14 +131,9 @@ def ask_rerun(
     """Owe a rerun of each of these runs, and let the backend's check say who asked."""
     enqueue(conn, [rerun(dispatch_id, backend, run.run_id, only_failed=only_failed) for run in runs], now)
     conn.execute(update(_dispatch).where(_dispatch.c.id == dispatch_id).values(rerun_at=now, rerun_by=by))
+    # Not always the head that was asked about: a merge group's gate shows what was said of its pull requests.
+    head_sha = conn.execute(_LOAD, {"id": dispatch_id}).one().head_sha
     touch_head(conn, head_sha, terms, now, backend=backend)
-
-
-_LOAD = (
-    select(_dispatch, _change.c.head_sha, _change.c.state.label("change_state"))
-    .join(_change, _change.c.id == _dispatch.c.change_id)
-    .where(_dispatch.c.id == bindparam("id"))
-)
 
 
 def load_rerun(conn: Connection, dispatch_id: int, subject: str) -> ToRerun | None:

@@ -157,7 +157,6 @@ def _rerun_one(act: Act, one: DispatchFacts, *, only_failed: bool) -> Done:
         act.conn,
         one.id,
         one.backend,
-        act.facts.head_sha,
         wanted,
         only_failed=only_failed and one.outcome not in _NO_FAILED_JOB,
         by=act.asked_by,
