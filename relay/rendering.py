@@ -11,7 +11,6 @@ from levels.outcomes import Conclusion, GateEffect, Outcome, worst
 from relay import gate_text
 from relay.backend_text import backend_title, combinations, job_title, jobs, oncall, overview, run_again, tests, where
 from relay.facts import CheckFacts, DispatchFacts, Place, labelled
-from relay.github.port import CheckAction
 from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain
 from relay.words import (
     GATE_NAME,
@@ -28,10 +27,19 @@ from relay.words import (
     unlabelled,
 )
 
-# A button carries no text and says nothing of who may press it: that is decided when it was pressed.
-_RERUN = CheckAction("Re-run", "Run again what failed of it", "rerun")
-_REDISPATCH = CheckAction("Re-dispatch", "Tell the backend anew, in a new run", "redispatch")
-_RERUN_FAILED = CheckAction("Re-run failed", "Run again what did not pass", "rerun")
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button on a check. It says nothing of who may press it: that is decided once somebody has."""
+
+    label: str
+    description: str
+    identifier: str
+
+
+_RERUN = Button("Re-run", "Run again what failed of it", "rerun")
+_REDISPATCH = Button("Re-dispatch", "Tell the backend anew, in a new run", "redispatch")
+_RERUN_FAILED = Button("Re-run failed", "Run again what did not pass", "rerun")
 
 #: Room that is left unused, so that a character GitHub counts differently costs nothing.
 _SPARE = 535
@@ -55,7 +63,7 @@ class Rendered:
     completed_at: datetime | None = None
     partial: bool = False
     closing: bool = False
-    actions: tuple[CheckAction, ...] = ()
+    actions: tuple[Button, ...] = ()
 
     def digest(self) -> str:
         """What tells two states apart that are worth a write.
@@ -250,7 +258,7 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
     )
 
 
-def _buttons(conclusion: Conclusion | None) -> tuple[CheckAction, ...]:
+def _buttons(conclusion: Conclusion | None) -> tuple[Button, ...]:
     """What can be asked for at a backend's check, once it has concluded as anything but success."""
     return () if conclusion in {None, Conclusion.SUCCESS} else (_RERUN, _REDISPATCH)
 

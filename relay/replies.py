@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
+from relay.authority import authority_rows
 from relay.backend_text import combinations, tests
-from relay.commands import PREFIX, authority_rows
+from relay.commands import PREFIX
 from relay.facts import CheckFacts, DispatchFacts, Place
 from relay.markup import MAX_TEXT, Section, assemble, code, prose
 from relay.rendering import Rendered, render_gate

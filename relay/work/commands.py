@@ -14,7 +14,8 @@ import structlog
 from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
-from relay.commands import PREFIX, Ruling, Verb, rule
+from relay.authority import Ruling, rule
+from relay.commands import PREFIX, Verb
 from relay.facts import CheckFacts, Place
 from relay.github.observed import Role
 from relay.github.port import GitHub

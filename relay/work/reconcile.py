@@ -17,7 +17,7 @@ from allowlist.model import Allowlist
 from relay.clock import Now
 from relay.facts import CheckFacts, Place
 from relay.github.errors import GitHubError, RetryLater
-from relay.github.port import Address, CheckRunWrite, GitHub
+from relay.github.port import Address, CheckAction, CheckRunWrite, GitHub
 from relay.rendering import Rendered, render
 from relay.store.check_facts import load_check
 from relay.store.checks import Applied, CheckTerms, note_applied, note_creating, note_error, note_unchanged
@@ -149,5 +149,5 @@ def _check_run(facts: CheckFacts, wanted: Rendered, now: datetime) -> CheckRunWr
         external_id=str(facts.row.id),
         started_at=wanted.started_at,
         completed_at=completed_at,
-        actions=wanted.actions,
+        actions=tuple(CheckAction(one.label, one.description, one.identifier) for one in wanted.actions),
     )

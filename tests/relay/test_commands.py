@@ -1,24 +1,11 @@
-"""How commands are read, who may ask for what, and which backend is meant."""
+"""How commands are read, and which backend is meant."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from allowlist.model import Entry, Level, RepoName
-from relay.commands import (
-    AUTHORITY,
-    MAX_WORDS,
-    Ruling,
-    Spoken,
-    Verb,
-    authority_rows,
-    named_backend,
-    rule,
-    spoken,
-)
-from relay.github.observed import Role
+from relay.commands import MAX_WORDS, Spoken, Verb, named_backend, spoken
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
@@ -67,50 +54,6 @@ def test_a_flood_of_words_is_cut() -> None:
 
     assert found is not None
     assert MAX_WORDS >= len(found.words)
-
-
-# --- Authority -------------------------------------------------------------------------------------------------------
-
-G, R, U = Ruling.GRANTED, Ruling.REFUSED, Ruling.UNHEARD
-ROLES = (Role.NONE, Role.READ, Role.TRIAGE, Role.WRITE, Role.MAINTAIN, Role.ADMIN)
-TABLE = {
-    # verb: somebody else, by role; the author, by role; the author after three runs on this head, by role.
-    Verb.STATUS: ((U, U, G, G, G, G), (G, G, G, G, G, G), (G, G, G, G, G, G)),
-    Verb.HELP: ((U, U, G, G, G, G), (G, G, G, G, G, G), (G, G, G, G, G, G)),
-    Verb.UNKNOWN: ((U, U, G, G, G, G), (G, G, G, G, G, G), (G, G, G, G, G, G)),
-    Verb.RUN: ((U, U, G, G, G, G), (G, G, G, G, G, G), (R, R, G, G, G, G)),
-    Verb.RERUN: ((U, U, G, G, G, G), (G, G, G, G, G, G), (R, R, G, G, G, G)),
-    Verb.OVERRIDE: ((U, U, R, G, G, G), (R, R, R, R, R, G), (R, R, R, R, R, G)),
-}
-
-
-@pytest.mark.parametrize("verb", list(Verb))
-@pytest.mark.parametrize(("column", "is_author", "before"), [(0, False, 0), (0, False, 9), (1, True, 2), (2, True, 3)])
-def test_who_may_have_what_is_this_table(verb: Verb, column: int, is_author: bool, before: int) -> None:
-    """Every cell is somebody's power over what blocks a merge, or over what we write."""
-    found = tuple(rule(verb, role, is_author=is_author, done_before=before)[0] for role in ROLES)
-
-    assert TABLE[verb][column] == found
-
-
-def test_every_refusal_says_what_would_be_needed() -> None:
-    """Whoever may have an answer is told what to do about it."""
-    for verb in AUTHORITY:
-        for role in ROLES:
-            for is_author in (False, True):
-                ruling, why = rule(verb, role, is_author=is_author, done_before=3)
-                assert (ruling is G) == (why == ""), (verb, role, is_author)
-
-
-def test_the_readme_has_the_same_table() -> None:
-    """Reviewers read the README; what it promises is what the code does."""
-    text = Path("levels/README.md").read_text(encoding="utf-8")
-    section = text.partition("## Commands")[2].partition("\n## ")[0]
-    rows = [
-        tuple(cell.strip() for cell in line.strip("|").split("|")) for line in section.splitlines() if line[:1] == "|"
-    ]
-
-    assert list(authority_rows()) == [(row[0].split()[1].strip("`"), row[2]) for row in rows[2:]]
 
 
 # --- Backends --------------------------------------------------------------------------------------------------------
