@@ -23,7 +23,7 @@ from relay.store.intake import (
     supersede,
     write_dispatches,
 )
-from relay.store.queued import groups_on
+from relay.store.queued import groups_on, members_of
 from relay.store.tables import Change, Dispatch
 from relay.store.thread import lock_threads, paused_backends
 
@@ -39,6 +39,15 @@ _ADD_CHANGE: Mapping[str, Any] = {
 }
 _TOLD = select(_dispatch.c.id, _dispatch.c.backend, _dispatch.c.state).where(
     _dispatch.c.change_id == bindparam("b_change"), _dispatch.c.purpose == Purpose.TEST.value
+)
+_HELD = (
+    select(_dispatch.c.id)
+    .where(
+        _dispatch.c.change_id.in_(bindparam("b_changes", expanding=True)),
+        _dispatch.c.purpose == Purpose.TEST.value,
+    )
+    .order_by(_dispatch.c.id)
+    .with_for_update(of=_dispatch)
 )
 _OVERDUE = (
     select(_change.c.id, _change.c.head_sha)
@@ -77,6 +86,7 @@ def record_group(
     known = _known(conn, row, now)
     decided = plan_group(event, delivery_id=received.delivery_id, allowlist=allowlist, known=known)
     change_id = _write_group(conn, event, decided, received.delivery_id, now)
+    _hold_verdicts(conn, event.head_sha)
     supersede(conn, decided.superseded_dispatches, "change_closed", now)
     since = now if row is None else row.created_at
     write_dispatches(
@@ -105,6 +115,16 @@ def _known(conn: Connection, row: Any, now: datetime) -> KnownGroup:
         told=tuple(KnownTold(one.id, RepoName.parse(one.backend), one.state) for one in told),
         paused=paused_backends(conn, now),
     )
+
+
+def _hold_verdicts(conn: Connection, head_sha: str) -> None:
+    """Wait for reports that are being written on the pull requests in this group, and let later ones wait for us.
+
+    Such a report looks for groups whose gates it changes, and could not see this one before it is committed.
+    """
+    members = [member.change_id for member in members_of(conn, head_sha)]
+    if members:
+        conn.execute(_HELD, {"b_changes": members}).all()
 
 
 def _write_group(conn: Connection, event: MergeGroupEvent, decided: GroupPlan, delivery_id: str, now: datetime) -> int:

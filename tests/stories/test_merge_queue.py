@@ -258,3 +258,38 @@ def test_a_group_that_is_gone_before_it_was_asked_for_is_not_tested(world: World
     assert ["group_gone", "gate_closed"] == [one["reason"] for one in late.json["planned"]]
     assert 1 == len(backend.runs)
     assert {} == world.up.checks("c" * 40)
+
+
+@pytest.mark.parametrize("entry", [ASKS, RELIES], ids=["asks", "relies"])
+def test_who_answered_for_a_backend_on_the_pull_request_did_so_for_its_group(
+    world: World, entry: dict[str, Any]
+) -> None:
+    """Nobody should have to say it twice, and the gate says in whose name it stepped down."""
+    backend, pr, _ = reviewed(world, "failure", **entry)
+    world.up.set_role("writer", "write")
+    world.up.comment(pr, "writer", "/crcr override org/backend the machine is on fire")
+    gate_shows(world, pr.head_sha, "neutral")
+
+    group = world.up.add_to_merge_queue(pr)
+    if entry is ASKS:
+        report(backend, backend.wait_for_runs(2)[-1], "failure")
+    shown = gate_shows(world, group.head_sha, "neutral")
+
+    assert world.up.required_status(group).mergeable
+    assert "writer" in (shown.title or "")
+    assert "the machine is on fire" in (shown.summary or "")
+
+
+def test_an_answer_for_one_pull_request_is_none_for_the_others_in_its_group(world: World) -> None:
+    """The second fails on its own account, and the person who looked at the first never saw it."""
+    backend, runs, one, two = two_groups(world, **RELIES)
+    world.up.set_role("writer", "write")
+    for run in runs:
+        report(backend, run, "failure")
+    gate_shows(world, two.head_sha, "failure")
+
+    world.up.comment(world.up.pull_request(1), "writer", "/crcr override org/backend seen that before")
+    gate_shows(world, one.head_sha, "neutral")
+    world.idle()
+
+    assert "failure" == world.up.checks(two.head_sha)[GATE].conclusion
