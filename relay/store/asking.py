@@ -50,7 +50,8 @@ def record_asked(
     asked = _of_comment(conn, event, received) if isinstance(event, CommentEvent) else _of_check(conn, event, received)
     if isinstance(asked, Asked):
         ask(conn, asked, now, upstream=upstream)
-        decision = Decision("command", asked.backend or "", asked.verb)
+        # No backend is told by this, and the one that was named may be none: it is only what somebody wrote.
+        decision = Decision("command", "", asked.verb, asked.backend or "")
     else:
         decision = asked
     note_plan(conn, received.delivery_id, [decision])

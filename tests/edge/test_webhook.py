@@ -274,7 +274,11 @@ def test_what_nobody_asked_for_is_answered_and_not_stored(
         ("check_suite", check_suite(), ("command", None, "rerun")),
         ("check_run", check_run(), ("command", None, "rerun")),
         ("check_run", check_run("requested_action", check_run__name="crcr/org/xpu"), ("command", "org/xpu", "rerun")),
-        ("check_run", check_run(check_run__name="build"), ("none", None, "check_unknown")),
+        (
+            "check_run",
+            check_run(check_run__name="build"),
+            ("none", "no check of ours has this name on this commit", "check_unknown"),
+        ),
         ("merge_group", merge_group(), ("check", None, "gate")),
         ("merge_group", merge_group("destroyed"), ("check", None, "gate_closed")),
     ],
@@ -290,7 +294,8 @@ def test_what_people_and_queues_ask_is_accepted(
 
     assert (202, "accepted") == (answer.status_code, answer.json()["status"])
     last = answer.json()["planned"][-1]
-    assert planned == (last["effect"], last["backend"], last["reason"])
+    assert planned == (last["effect"], last.get("detail"), last["reason"])
+    assert last["backend"] is None
     assert (200, "duplicate") == (again.status_code, again.json()["status"])
     assert [("opened", "pull_request"), ("D1", event)] == sorted(kept.deliveries("id", "event"), reverse=True)
 

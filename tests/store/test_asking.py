@@ -81,7 +81,7 @@ def test_a_press_at_a_check_is_a_command_about_its_backend(
 
     wanted = (source, verb, 7, S1, None, backend, check_id(kept, name), "ada", "", "asked")
     assert [wanted] == kept.rows(_command, *ASKED)
-    assert (Decision("command", backend or "", verb),) == recorded.planned
+    assert (Decision("command", "", verb, backend or ""),) == recorded.planned
 
 
 def test_rerun_all_is_one_command_about_the_head(kept: Intake) -> None:
