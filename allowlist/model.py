@@ -113,6 +113,7 @@ class Entry:
     expected_jobs: int | None = None
     workflow: str | None = None
     every_commit: bool = False
+    cancel_on_close: bool = False
     legacy: bool = False
     on_silence: OnSilence = OnSilence.STEP_DOWN
 

@@ -230,6 +230,12 @@ KEYS = (
         "whether older heads are still dispatched when a newer one comes",
         _flag("every_commit"),
     ),
+    Key(
+        "cancel_on_close",
+        "false",
+        "whether GitHub is asked to cancel what still runs when a pull request is closed",
+        _flag("cancel_on_close"),
+    ),
     Key("legacy", "false", "whether reports without our capability may decide a gate", _flag("legacy")),
     Key("on_silence", "neutral", "what a backend that never answers does to the gate", _on_silence),
 )

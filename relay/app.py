@@ -45,6 +45,7 @@ from relay.store.engine import Store, StoreDownError
 from relay.store.reports import KeepTerms
 from relay.traffic import CountTraffic, Traffic
 from relay.work.allowlist import AllowlistKeeper, make_source
+from relay.work.cancel import RunCanceller
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
 from relay.work.observe import Observer
@@ -205,6 +206,7 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
         ),
         comments=CommentReconciler(store=store, github=github, terms=terms, now=now),
         rerunner=Rerunner(store=store, github=github, terms=terms, listed=keeper.current, fresh_id=chance.guid),
+        canceller=RunCanceller(store=store, github=github),
         observer=Observer(store=store, github=github, terms=terms),
         now=now,
     )

@@ -30,6 +30,7 @@ from relay.store.holding import hold_one
 from relay.store.intake import PathsAnswer, apply_paths
 from relay.store.outbox import Claimed
 from relay.store.reports import confirm, nightly_subject
+from relay.work.cancel import RunCanceller
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
 from relay.work.observe import Observer
@@ -75,6 +76,7 @@ class GitHubPerformer:
         commands: CommandRunner,
         comments: CommentReconciler,
         rerunner: Rerunner,
+        canceller: RunCanceller,
         observer: Observer,
         now: Now,
     ) -> None:
@@ -89,6 +91,7 @@ class GitHubPerformer:
         self._commands = commands
         self._comments = comments
         self._rerunner = rerunner
+        self._canceller = canceller
         self._observer = observer
         self._now = now
 
@@ -109,6 +112,7 @@ class GitHubPerformer:
             Kind.CONFIRM_COMMIT: self._confirm,
             Kind.RUN_COMMAND: self._commands.run,
             Kind.RERUN: self._rerunner.rerun,
+            Kind.CANCEL_RUNS: self._canceller.cancel,
             Kind.RECONCILE_COMMENT: self._reconcile_comment,
             Kind.OBSERVE: self._observe,
         }
@@ -161,6 +165,8 @@ class GitHubPerformer:
             return self._commands.gave_up(effect, detail)
         if effect.kind is Kind.RERUN:
             return self._rerunner.gave_up(effect, detail)
+        if effect.kind is Kind.CANCEL_RUNS:
+            return self._canceller.gave_up(effect, detail)
         if effect.kind is Kind.PIN_BACKEND:
             repo = RepoName.parse(effect.subject)
             return lambda conn, now: dispatching.note_backend_error(conn, repo, f"{reason}: {detail}", now)

@@ -21,6 +21,7 @@ class Terms:
     legacy: bool = False
     every_commit: bool = False
     on_silence: OnSilence = OnSilence.STEP_DOWN
+    cancel_on_close: bool = False
 
     @classmethod
     def of(cls, entry: Entry) -> Terms:
@@ -34,6 +35,7 @@ class Terms:
             legacy=entry.legacy,
             every_commit=entry.every_commit,
             on_silence=entry.on_silence,
+            cancel_on_close=entry.cancel_on_close,
         )
 
     @property

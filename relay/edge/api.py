@@ -70,7 +70,7 @@ def api_router(
     """The routes under /api/v1. ``in_force`` tells the allowlist and its condition, ``place`` where pages are."""
     reader = Reader(store, in_force, terms, place)
     router = APIRouter(prefix="/api/v1", tags=["api"])
-    for add in (_add_changes, _add_backends, _add_deliveries):
+    for add in (_add_changes, _add_backends, _add_deliveries, _add_audit):
         add(router, reader)
     _add_allowlist(router, reader, now)
     return router
@@ -199,6 +199,14 @@ def _add_deliveries(router: APIRouter, reader: Reader) -> None:
         """Effects that were given up, with the reason, newest first."""
         page = await reader.dead_letters(before, limit)
         return await _answer(request, lambda: service.DeadLetterList.model_validate(page))
+
+
+def _add_audit(router: APIRouter, reader: Reader) -> None:
+    @router.get("/audit", response_model=service.AuditList, responses=_RESPONSES, summary="Who did what, and why")
+    async def audit(request: Request, before: BeforeId = None, limit: Limit = USUAL) -> Response:
+        """Acts of admins, of reviewers and of the service itself, newest first."""
+        page = await reader.audit(before, limit)
+        return await _answer(request, lambda: service.AuditList.model_validate(page))
 
 
 def _add_allowlist(router: APIRouter, reader: Reader, now: Now) -> None:

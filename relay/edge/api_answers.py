@@ -143,6 +143,9 @@ def backend(line: BackendLine) -> service.BackendModel:
         pinned_at=line.pinned_at,
         paused_until=line.paused_until,
         pause_reason=line.pause_reason,
+        demoted_to=None if line.demoted_to is None else str(line.demoted_to),
+        demoted_until=line.demoted_until,
+        demote_reason=line.demote_reason,
         last_seen_at=line.last_seen_at,
         last_sent_at=line.last_sent_at,
         last_error=line.last_error,
@@ -172,6 +175,7 @@ def entry(one: Entry) -> service.EntryModel:
         expected_jobs=one.expected_jobs,
         workflow=one.workflow,
         every_commit=one.every_commit,
+        cancel_on_close=one.cancel_on_close,
         legacy=one.legacy,
         on_silence=str(one.on_silence),
     )

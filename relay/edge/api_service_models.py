@@ -31,6 +31,7 @@ class EntryModel(Model):
     expected_jobs: int | None
     workflow: str | None
     every_commit: bool
+    cancel_on_close: bool
     legacy: bool
     on_silence: str = Field(description="neutral or block")
 
@@ -47,6 +48,9 @@ class BackendModel(Model):
     pinned_at: datetime | None
     paused_until: datetime | None
     pause_reason: str | None
+    demoted_to: LevelName | None = Field(description="Its level is at most this until then; an admin's act")
+    demoted_until: datetime | None
+    demote_reason: str | None
     last_seen_at: datetime | None = Field(description="Its last callback")
     last_sent_at: datetime | None = Field(description="Our last dispatch that GitHub took")
     last_error: str | None
@@ -236,3 +240,23 @@ class AllowlistModel(Model):
     trouble: str = Field(description="Why the last look failed; empty if it did not. The last good list stays in force")
     entries: list[EntryModel]
     faults: list[FaultModel]
+
+
+class AuditModel(Model):
+    """One act: who did what to which subject, and why. Acts of the service itself are `relay`'s or `allowlist`'s."""
+
+    id: int
+    at: datetime
+    who: str
+    what: str
+    subject: str
+    why: str
+    before: str = Field(description="Empty where there was nothing")
+    after: str = Field(description="Empty where nothing is left")
+
+
+class AuditList(Model):
+    """Acts, newest first."""
+
+    items: list[AuditModel]
+    next: str | None = Field(description="Send this as `before` for the next page; null on the last")

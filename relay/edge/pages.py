@@ -66,6 +66,7 @@ def pages_router(*, store: Store, in_force: Callable[[], InForce], terms: CheckT
         "/backends/{owner}/{repo}": site.backend,
         "/deliveries": site.deliveries,
         "/deliveries/{delivery_id}": site.delivery,
+        "/audit": site.audit,
     }
     for path, view in views.items():
         router.add_route(path, site.guarded(view), methods=["GET", "HEAD"])
@@ -229,6 +230,11 @@ class _Site:
         if page is None:
             raise NotHereError("No delivery with this id was accepted. Ignored ones are not kept.")
         return await self._page(request, "delivery.html", page=page, delivery=page.delivery)
+
+    async def audit(self, request: Request) -> Response:
+        """Who did what, and why."""
+        page = await self._reader.audit(_number(request.query_params.get("before", "")))
+        return await self._page(request, "audit.html", page=page, next=_next(request, page.next))
 
     async def static(self, request: Request) -> Response:
         """One static file; cached for ever under the address that holds its hash."""

@@ -13,6 +13,7 @@ from relay.facts import Place
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.reading import USUAL, Page
+from relay.store.reading_audit import AuditLine, audit_lines
 from relay.store.reading_backends import BackendLine, BackendPage, backend_page, backends
 from relay.store.reading_change import ChangePage, change_page
 from relay.store.reading_changes import ChangeFilter, ChangeLine, changes, newest_change
@@ -116,3 +117,7 @@ class Reader:
     async def why(self, number: int, backend: RepoName) -> tuple[Why, ...]:
         """Every decision about a backend for a pull request, oldest first."""
         return await self.store.read(partial(why, number=number, backend=backend))
+
+    async def audit(self, before: int | None = None, limit: int = USUAL) -> Page[AuditLine]:
+        """Who did what, newest first."""
+        return await self.store.read(partial(audit_lines, before=before, limit=limit))

@@ -129,7 +129,7 @@ def touch_backends(conn: Connection, repos: Sequence[RepoName], terms: CheckTerm
     return found
 
 
-def rename_device(conn: Connection, repo: RepoName, device: str | None) -> None:
+def rename_device(conn: Connection, repo: RepoName, device: str) -> None:
     """The allowlist has given this backend another device: on open changes the new device's label shows its check."""
     open_changes = select(_change.c.id).where(_change.c.state == "open", _change.c.kind.in_(CHECKED_KINDS))
     conn.execute(

@@ -23,6 +23,7 @@ from relay.events import PullRequestEvent, PushEvent
 from relay.label_help import TOPIC as HELP_TOPIC
 from relay.label_help import label_help
 from relay.plan import Decision, HeadState, NewDispatch, Plan, plan
+from relay.store.cancelling import want_cancelled
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.comments import want_comment
 from relay.store.heads import write_head
@@ -107,6 +108,8 @@ def record(
     supersede(conn, decided.superseded_dispatches, decided.superseded_reason, now)
     dispatches, decisions = _give_way(conn, decided, now)
     write_dispatches(conn, dispatches, change_id, decided.thread, received.delivery_id, terms.upstream, now)
+    if action == "closed" and decided.head_state is HeadState.CLOSED:
+        want_cancelled(conn, decided.thread, now)
     if isinstance(event, PullRequestEvent):
         moved = {head.head_sha for head in known.heads if head.id in decided.superseded_heads}
         for head_sha in sorted(moved | {decided.head_sha}):
@@ -144,7 +147,7 @@ def note_plan(conn: Connection, delivery_id: str, decisions: Sequence[Decision],
 
 def _plan_text(decisions: Sequence[Decision], dispatches: Sequence[NewDispatch]) -> str:
     """The decisions as they are kept. Where changed files decide, the patterns in force stand with the decision."""
-    patterns = {str(told.entry.repo): told.entry.paths for told in dispatches if told.state == "pending_paths"}
+    patterns = {str(told.entry.repo): told.entry.paths for told in dispatches if told.by_paths}
     rows: list[dict[str, object]] = []
     for decision in decisions:
         row: dict[str, object] = {

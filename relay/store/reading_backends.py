@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, union_all
 
-from allowlist.model import Allowlist, Entry, RepoName
+from allowlist.model import Allowlist, Entry, Level, RepoName
 from levels.outcomes import Outcome
 from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Page, bounded, name_of, paged
 from relay.store.reading_changes import OutcomeCount, standing
@@ -41,6 +41,9 @@ class BackendLine:
     pinned_at: datetime | None
     paused_until: datetime | None
     pause_reason: str | None
+    demoted_to: Level | None
+    demoted_until: datetime | None
+    demote_reason: str | None
     last_seen_at: datetime | None
     last_sent_at: datetime | None
     last_error: str | None
@@ -143,6 +146,9 @@ def _line(repo: RepoName, row: Any, listed: Allowlist, outcomes: tuple[OutcomeCo
         pinned_at=None if row is None else row.pinned_at,
         paused_until=None if row is None else row.paused_until,
         pause_reason=None if row is None or row.pause_reason is None else name_of(row.pause_reason, MOST_MESSAGE),
+        demoted_to=None if row is None or row.demoted_to is None else Level(row.demoted_to),
+        demoted_until=None if row is None else row.demoted_until,
+        demote_reason=None if row is None or row.demote_reason is None else name_of(row.demote_reason, MOST_MESSAGE),
         last_seen_at=None if row is None else row.last_seen_at,
         last_sent_at=None if row is None else row.last_sent_at,
         last_error=None if row is None or row.last_error is None else name_of(row.last_error, MOST_MESSAGE),

@@ -276,8 +276,10 @@ class AllowlistKeeper:
             wanted = unpinned(conn, [entry.repo for entry in allowlist.entries if _reports(entry)])
             outbox.enqueue(conn, [pin_backend(repo) for repo in wanted], now)
             for change in changes:
-                if change.kind is ChangeKind.DEVICE:
-                    rename_device(conn, change.repo, allowlist.by_repo[change.repo].device)
+                device = None if change.kind is not ChangeKind.DEVICE else allowlist.by_repo[change.repo].device
+                if device is not None:
+                    # One that went up from L3 may need no device any more; its label goes on showing what it showed.
+                    rename_device(conn, change.repo, device)
             # Written with the list, so that a kill loses no look, and once more when the list is in force here.
             touch_backends(conn, [change.repo for change in changes], self._terms, now)
 

@@ -89,6 +89,7 @@ ENTRY_FAULTS = [
     ("{workflow: 5}", "type", "workflow wants text"),
     ("{every_commit: yes}", "type", "true or false"),
     ("{every_commit: 'true'}", "type", "true or false"),
+    ("{cancel_on_close: 1}", "type", "true or false"),
     ("{legacy: 1}", "type", "true or false"),
     ("{events: nightly, events: push}", "duplicate-key", "on line 3"),
     ("{[a]: b}", "key-form", "a list"),

@@ -159,6 +159,7 @@ def test_defaults_are_those_of_the_protocol():
     assert ((), (), (), (), frozenset()) == (entry.refs, entry.base, entry.labels, entry.paths, entry.authors)
     assert (None, None, None, ()) == (entry.device, entry.expected_jobs, entry.workflow, entry.versions)
     assert (False, False, OnSilence.STEP_DOWN) == (entry.every_commit, entry.legacy, entry.on_silence)
+    assert not entry.cancel_on_close
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,7 @@ def test_defaults_are_those_of_the_protocol():
         ("workflow: .github/workflows/crcr.yaml", "workflow", ".github/workflows/crcr.yaml"),
         ("workflow: org/shared/.github/workflows/a.yml", "workflow", "org/shared/.github/workflows/a.yml"),
         ("every_commit: true", "every_commit", True),
+        ("cancel_on_close: true", "cancel_on_close", True),
         ("legacy: True", "legacy", True),
         ("legacy: false", "legacy", False),
         ("on_silence: block", "on_silence", OnSilence.BLOCK),

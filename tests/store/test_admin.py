@@ -1,4 +1,4 @@
-"""What an admin does to a backend, as rows on both databases: what is held back, what is told later, what is audited."""
+"""What an admin does to a backend, as rows on both databases: held back, told later, audited."""
 
 from __future__ import annotations
 
