@@ -183,7 +183,7 @@ def _forget_loose(conn: Connection, before: datetime) -> tuple[int, bool]:
     for table, old in (
         (_delivery, and_(_delivery.c.received_at < before, _delivery.c.change_id.is_(None))),
         # Our own conclusions went with their dispatches; what a person or the allowlist changed stays on record.
-        (_audit, and_(_audit.c.at < before, _audit.c.who == SELF, _audit.c.what == "deadline")),
+        (_audit, and_(_audit.c.at < before, _audit.c.who == SELF, _audit.c.what.in_(("deadline", "observed")))),
     ):
         taken.append(_delete(conn, table, table.c.id.in_(select(table.c.id).where(old).limit(ROWS))))
     return rows + sum(taken[2:]), max(taken) == ROWS
