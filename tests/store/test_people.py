@@ -14,6 +14,7 @@ from allowlist.model import Allowlist, RepoName
 from levels.gate import GateVerdict
 from levels.outcomes import GateEffect
 from relay.store import commands, comments
+from relay.store.answering import answer_for_pull
 from relay.store.commands import Asked, ask, gate_of
 from relay.store.comments import want_comment
 from relay.store.engine import Store
@@ -101,6 +102,26 @@ def test_the_last_person_to_override_is_the_one_who_answers(intake: Intake) -> N
     (found,) = intake.store.read_now(lambda conn: overrides_of(conn, S1))
 
     assert ("alan", "second", XPU.repo) == (found.who, found.why, found.backend)
+
+
+def test_an_override_is_on_record_and_what_holds_nothing_is_refused(intake: Intake) -> None:
+    """Who took responsibility must be found later; where there is nothing to take, nothing is written."""
+
+    def answer(number: int) -> Any:
+        return write(
+            intake,
+            lambda conn: answer_for_pull(
+                conn, number, XPU.repo, who="grace", why="known", terms=TERMS, listed=None, now=intake.now
+            ),
+        )
+
+    done, unknown = answer(7), answer(8)
+    intake.mark_dispatches("sent", "success")
+    passed = answer(7)
+
+    assert S1 == done
+    assert [("grace", "override", f"org/xpu on {S1}", "known")] == intake.rows(_audit, "who", "what", "subject", "why")
+    assert ("unknown", "nothing_to_override") == (unknown.code, passed.code)
 
 
 def test_a_newer_head_is_not_overridden(intake: Intake) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.request
+
 from typer.testing import CliRunner
 
 from relay.cli import app
@@ -28,6 +30,19 @@ def test_an_override_lets_the_merge_go_on_with_a_neutral_gate_that_says_who_and_
     assert "failure" == own.conclusion
     assert "**Overridden**: `writer` answers for it" in (own.summary or "")
     assert "A new push ends it." in told
+
+
+def test_the_page_shows_an_override_and_its_reason_as_text(world: World) -> None:
+    """The page of a change says what its gate says, and a reason is text whatever was written."""
+    _, pr = failed(world)
+
+    say(world, pr, "writer", "/crcr override backend <b>known</b> & fixed soon")
+    world.up.wait_for_check(pr.head_sha, GATE, conclusion="neutral")
+    with urllib.request.urlopen(f"{world.url}/changes/1", timeout=10) as answer:
+        page = answer.read().decode()
+
+    assert "<strong>Overridden by writer</strong>" in page
+    assert "&lt;b&gt;known&lt;/b&gt; &amp; fixed soon" in page
 
 
 def test_a_backend_that_is_still_awaited_can_be_overridden(world: World) -> None:
