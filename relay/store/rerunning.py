@@ -14,13 +14,14 @@ from relay.github.port import Address
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.dispatching import address_of, note_backend_error
 from relay.store.outbox import enqueue
-from relay.store.tables import Change, Dispatch, Effect, Job, Observation
+from relay.store.tables import Change, Dispatch, Effect, Job, Observation, Report
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 _effect = Effect.__table__  # type: ignore[attr-defined]
 _job = Job.__table__  # type: ignore[attr-defined]
 _observation = Observation.__table__  # type: ignore[attr-defined]
+_report = Report.__table__  # type: ignore[attr-defined]
 
 #: "Re-run failed" sends one event for each failed check, and they come one after another. What was asked for within
 #: this time of each other is one wish.
@@ -55,7 +56,7 @@ class ToRerun:
     address: Address
     run_id: str
     only_failed: bool
-    run_attempt: int
+    run_attempt: int  # The newest that was known when it was asked for.
     origin: str
     asked_by: str
     current: bool
@@ -147,7 +148,6 @@ def load_rerun(conn: Connection, dispatch_id: int, subject: str) -> ToRerun | No
             _dispatch.c.change_id == row.change_id, _dispatch.c.backend == row.backend, _dispatch.c.purpose == "test"
         )
     ).scalar()
-    known = {run.run_id: run for run in runs_of(conn, dispatch_id)}
     repo = RepoName.parse(row.backend)
     return ToRerun(
         dispatch_id=dispatch_id,
@@ -157,11 +157,25 @@ def load_rerun(conn: Connection, dispatch_id: int, subject: str) -> ToRerun | No
         address=address_of(conn, repo),
         run_id=run_id,
         only_failed=mode == "failed",
-        run_attempt=known[run_id].run_attempt if run_id in known else 1,
+        run_attempt=_attempt_then(conn, dispatch_id, run_id, row.rerun_at),
         origin=row.origin_delivery,
         asked_by=row.rerun_by,
         current=newest == dispatch_id and row.change_state == "open",
     )
+
+
+def _attempt_then(conn: Connection, dispatch_id: int, run_id: str, asked_at: datetime | None) -> int:
+    """The newest attempt that was known when somebody asked. One that was heard of since may be what was asked for."""
+    reported = select(func.max(_report.c.run_attempt)).where(
+        _report.c.dispatch_id == dispatch_id, _report.c.run_id == run_id
+    )
+    seen = select(func.max(_observation.c.run_attempt)).where(
+        _observation.c.dispatch_id == dispatch_id, _observation.c.run_id == run_id
+    )
+    if asked_at is not None:
+        reported = reported.where(_report.c.received_at <= asked_at)
+        seen = seen.where(_observation.c.seen_at <= asked_at)
+    return max(1, *(conn.execute(newest).scalar() or 1 for newest in (reported, seen)))
 
 
 def note_not_rerun(conn: Connection, dispatch_id: int, why: str, terms: CheckTerms, now: datetime) -> None:

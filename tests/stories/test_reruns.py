@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from relay.simulator import JobPlan, Listener, LoggedRequest, Mode, Run, wait_until
+from relay.simulator import Fault, JobPlan, Kind, Listener, LoggedRequest, Match, Mode, Run, wait_until
 from tests.stories.asking import CHECK, GATE, all_ours, failed, flaky, ours, say
 from tests.stories.world import World
 
@@ -144,14 +144,46 @@ def test_until_the_second_attempt_starts_the_failure_stands_and_says_who_asked(w
 
     world.up.press_action(pr.head_sha, CHECK, "rerun", "triager")
     wait_until(lambda: "re-run asked for at" in (world.up.checks(pr.head_sha)[CHECK].title or ""), what="a promise")
-    promised = world.up.checks(pr.head_sha)[CHECK]
+    shown = world.up.checks(pr.head_sha)[CHECK]
+    conclusion, summary = shown.conclusion, shown.summary or ""
     blocked = world.up.required_status(pr)
     world.up.wait_for_check(pr.head_sha, GATE, conclusion="success")
 
-    assert ("failure", False) == (promised.conclusion, blocked.mergeable)
-    assert "triager" in (promised.summary or "")
+    assert ("failure", False) == (conclusion, blocked.mergeable)
+    assert "triager" in summary
     assert "re-run" not in (world.up.wait_for_check(pr.head_sha, CHECK, conclusion="success").title or "")
     assert 2 == attempts(backend.runs[0])
+
+
+def test_a_lost_answer_makes_no_third_attempt(world: World) -> None:
+    """GitHub ran it again and its answer never came: the next attempt is there to be seen."""
+    world.given["retry_scale"] = 0.01
+    backend, pr = failed(world, flaky())
+    wait_until(lambda: backend.runs[0].status == "completed", what="a run that is over")
+    world.sim.faults.add(Fault(Kind.SERVER_ERROR_AFTER, Match("POST", "/rerun-failed-jobs$")))
+
+    world.up.press_action(pr.head_sha, CHECK, "rerun", "triager")
+    world.up.wait_for_check(pr.head_sha, GATE, conclusion="success")
+    wait_until(lambda: any(entry.path.endswith("/attempts/2") for entry in world.sim.log), what="a look at the attempt")
+    world.idle()
+
+    assert 2 == attempts(backend.runs[0])
+    assert 1 == len(reruns(world))
+
+
+def test_what_github_refuses_for_good_is_not_promised_any_longer(world: World) -> None:
+    """An archived repository runs nothing; a check that went on saying "asked for" would keep people waiting."""
+    backend, pr = failed(world, flaky())
+    wait_until(lambda: backend.runs[0].status == "completed", what="a run that is over")
+    world.sim.faults.add(Fault(Kind.ARCHIVED, Match("POST", "/rerun-failed-jobs$"), times=None))
+
+    world.up.press_action(pr.head_sha, CHECK, "rerun", "triager")
+    wait_until(lambda: world.metric("crcr_effects_dead") == 1, what="a dead letter")
+    wait_until(lambda: "re-run" not in (world.up.checks(pr.head_sha)[CHECK].title or ""), what="no promise")
+    world.idle()
+
+    assert "failure" == world.up.checks(pr.head_sha)[GATE].conclusion
+    assert 1 == attempts(backend.runs[0])
 
 
 def test_a_button_pressed_by_a_passer_by_does_nothing(world: World) -> None:
