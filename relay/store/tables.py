@@ -10,15 +10,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Index, Integer, Text, UniqueConstraint, text
+from sqlalchemy import Index, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-# SQLite only counts up by itself on INTEGER PRIMARY KEY, PostgreSQL wants BIGINT for tables that grow for years.
-_BIG = BigInteger().with_variant(Integer, "sqlite")
-
-
-def _key() -> Column[int]:
-    return Column(_BIG, primary_key=True, autoincrement=True)
+from relay.store.columns import BIG, counted
+from relay.store.tables_people import Audit, Command, Comment, Override
 
 
 class Delivery(SQLModel, table=True):
@@ -31,7 +27,7 @@ class Delivery(SQLModel, table=True):
     repository: str
     sender: str = ""
     received_at: datetime = Field(index=True)
-    change_id: int | None = Field(default=None, sa_type=_BIG, index=True)
+    change_id: int | None = Field(default=None, sa_type=BIG, index=True)
     payload: str = Field(sa_type=Text)  # The trimmed webhook as it is forwarded, JSON.
     plan: str = Field(sa_type=Text)  # What was decided: JSON list of {effect, backend, reason}.
 
@@ -46,11 +42,11 @@ class Change(SQLModel, table=True):
         Index("ix_change_updated_at", "updated_at"),
         Index("ix_change_ended_at", "ended_at"),
     )
-    id: int | None = Field(default=None, sa_column=_key())
+    id: int | None = Field(default=None, sa_column=counted())
     kind: str  # pull_request, push, merge_group, self_reported
     thread: str  # What the heads of one pull request, one ref or one queue entry have in common; never parsed.
     head_sha: str = Field(max_length=64)
-    number: int | None = Field(default=None, sa_type=_BIG, index=True)
+    number: int | None = Field(default=None, sa_type=BIG, index=True)
     ref: str | None = None
     base_ref: str | None = None
     base_sha: str | None = None
@@ -93,8 +89,8 @@ class Dispatch(SQLModel, table=True):
             postgresql_where=text("state = 'paused'"),
         ),
     )
-    id: int | None = Field(default=None, sa_column=_key())
-    change_id: int = Field(sa_type=_BIG, foreign_key="change.id")
+    id: int | None = Field(default=None, sa_column=counted())
+    change_id: int = Field(sa_type=BIG, foreign_key="change.id")
     backend: str
     level: int
     device: str | None = None
@@ -134,9 +130,9 @@ class Report(SQLModel, table=True):
         UniqueConstraint("digest", name="uq_report_digest"),
         Index("ix_report_dispatch_job", "dispatch_id", "job_name"),
     )
-    id: int | None = Field(default=None, sa_column=_key())
+    id: int | None = Field(default=None, sa_column=counted())
     digest: str = Field(max_length=64)  # SHA-256 over what makes two reports the same report.
-    dispatch_id: int = Field(sa_type=_BIG, foreign_key="dispatch.id")
+    dispatch_id: int = Field(sa_type=BIG, foreign_key="dispatch.id")
     backend: str
     issuer: str
     event_name: str = ""  # The token's; empty where the issuer has none.
@@ -155,11 +151,11 @@ class Report(SQLModel, table=True):
     received_at: datetime
     claimed_started_at: datetime | None = None
     claimed_completed_at: datetime | None = None
-    passed: int | None = Field(default=None, sa_type=_BIG)
-    failed: int | None = Field(default=None, sa_type=_BIG)
-    skipped: int | None = Field(default=None, sa_type=_BIG)
-    total: int | None = Field(default=None, sa_type=_BIG)
-    errors: int | None = Field(default=None, sa_type=_BIG)
+    passed: int | None = Field(default=None, sa_type=BIG)
+    failed: int | None = Field(default=None, sa_type=BIG)
+    skipped: int | None = Field(default=None, sa_type=BIG)
+    total: int | None = Field(default=None, sa_type=BIG)
+    errors: int | None = Field(default=None, sa_type=BIG)
     suite_digest: str | None = None
     expected_jobs: int | None = None
     failure_class: str | None = None
@@ -176,9 +172,9 @@ class Job(SQLModel, table=True):
 
     __tablename__ = "job"
     __table_args__ = (Index("ix_job_dispatch", "dispatch_id", "job_name"),)
-    id: int | None = Field(default=None, sa_column=_key())
-    dispatch_id: int = Field(sa_type=_BIG, foreign_key="dispatch.id")
-    report_id: int = Field(sa_type=_BIG)  # The report whose details stand.
+    id: int | None = Field(default=None, sa_column=counted())
+    dispatch_id: int = Field(sa_type=BIG, foreign_key="dispatch.id")
+    report_id: int = Field(sa_type=BIG)  # The report whose details stand.
     run_id: str
     run_attempt: int
     job_name: str
@@ -194,10 +190,10 @@ class Job(SQLModel, table=True):
     completed_at: datetime | None = None
     queue_seconds: float | None = None
     execution_seconds: float | None = None
-    passed: int | None = Field(default=None, sa_type=_BIG)
-    failed: int | None = Field(default=None, sa_type=_BIG)
-    skipped: int | None = Field(default=None, sa_type=_BIG)
-    total: int | None = Field(default=None, sa_type=_BIG)
+    passed: int | None = Field(default=None, sa_type=BIG)
+    failed: int | None = Field(default=None, sa_type=BIG)
+    skipped: int | None = Field(default=None, sa_type=BIG)
+    total: int | None = Field(default=None, sa_type=BIG)
     failure_class: str | None = None
     conflicting: bool = False
     deciding: bool = True
@@ -211,8 +207,8 @@ class TestResult(SQLModel, table=True):
 
     __test__ = False  # pytest would take the name for a test class.
     __tablename__ = "test_result"
-    id: int | None = Field(default=None, sa_column=_key())
-    report_id: int = Field(sa_type=_BIG, foreign_key="report.id", index=True)
+    id: int | None = Field(default=None, sa_column=counted())
+    report_id: int = Field(sa_type=BIG, foreign_key="report.id", index=True)
     name: str = Field(sa_type=Text)
     classname: str = Field(default="", sa_type=Text)
     message: str = Field(default="", sa_type=Text)
@@ -234,13 +230,13 @@ class Check(SQLModel, table=True):
             postgresql_where=text("wanted IS DISTINCT FROM applied"),
         ),
     )
-    id: int | None = Field(default=None, sa_column=_key())
+    id: int | None = Field(default=None, sa_column=counted())
     head_sha: str = Field(max_length=64)
     name: str
     backend: str | None = None  # None for the gate.
     wanted: str | None = None  # Hash of the state that should show.
     applied: str | None = None  # Hash of the state GitHub took last.
-    github_id: int | None = Field(default=None, sa_type=_BIG)
+    github_id: int | None = Field(default=None, sa_type=BIG)
     creating: bool = False  # A create was sent and its answer never noted: look before creating again.
     status: str = "queued"
     conclusion: str | None = None
@@ -294,11 +290,11 @@ class Effect(SQLModel, table=True):
             postgresql_where=text("state = 'dead'"),
         ),
     )
-    id: int | None = Field(default=None, sa_column=_key())
+    id: int | None = Field(default=None, sa_column=counted())
     lane: str = Field(max_length=512)
     pacing: str = Field(max_length=128)  # The account whose limits hold this effect back.
     kind: str
-    subject_id: int = Field(default=0, sa_type=_BIG)
+    subject_id: int = Field(default=0, sa_type=BIG)
     subject: str = ""
     coalesce_key: str | None = None
     state: str = "ready"  # ready, running, done, dead, cancelled
@@ -318,8 +314,8 @@ class Attempt(SQLModel, table=True):
     """One try at an effect and how it ended."""
 
     __tablename__ = "attempt"
-    id: int | None = Field(default=None, sa_column=_key())
-    effect_id: int = Field(sa_type=_BIG, foreign_key="effect.id", index=True)
+    id: int | None = Field(default=None, sa_column=counted())
+    effect_id: int = Field(sa_type=BIG, foreign_key="effect.id", index=True)
     number: int
     finished_at: datetime
     seconds: float
@@ -333,9 +329,9 @@ class Backend(SQLModel, table=True):
 
     __tablename__ = "backend"
     repo: str = Field(primary_key=True, max_length=160)
-    repository_id: int | None = Field(default=None, sa_type=_BIG)  # Pinned from GitHub's answer to our first mint.
-    owner_id: int | None = Field(default=None, sa_type=_BIG)
-    installation_id: int | None = Field(default=None, sa_type=_BIG)
+    repository_id: int | None = Field(default=None, sa_type=BIG)  # Pinned from GitHub's answer to our first mint.
+    owner_id: int | None = Field(default=None, sa_type=BIG)
+    installation_id: int | None = Field(default=None, sa_type=BIG)
     private: bool = False
     pinned_at: datetime | None = None
     paused_until: datetime | None = None
@@ -349,68 +345,13 @@ class Backend(SQLModel, table=True):
     last_error_at: datetime | None = None
 
 
-class Command(SQLModel, table=True):
-    """Something a person asked of us, by a comment or a button. Decided once GitHub has told their role."""
-
-    __tablename__ = "command"
-    id: int | None = Field(default=None, sa_column=_key())
-    delivery_id: str = Field(unique=True, max_length=128)  # The webhook that brought it: a redelivery asks nothing new.
-    source: str  # comment, check_run, check_suite, action
-    number: int | None = Field(default=None, sa_type=_BIG, index=True)
-    head_sha: str | None = Field(default=None, max_length=64)
-    comment_id: int | None = Field(default=None, sa_type=_BIG)
-    sender: str
-    verb: str  # status, run, rerun, override, help
-    backend: str | None = None
-    check_id: int | None = Field(default=None, sa_type=_BIG)
-    words: str = Field(default="", sa_type=Text)  # An override's reason, as it was written.
-    state: str = "asked"  # asked, done, refused, failed
-    role: str | None = None  # GitHub's role_name of the sender when it was decided.
-    outcome: str = Field(default="", sa_type=Text)
-    created_at: datetime
-    decided_at: datetime | None = None
-
-
-class Override(SQLModel, table=True):
-    """A person takes responsibility for one backend's answer on one head."""
-
-    __tablename__ = "override"
-    __table_args__ = (UniqueConstraint("head_sha", "backend", name="uq_override_head_backend"),)
-    id: int | None = Field(default=None, sa_column=_key())
-    head_sha: str = Field(max_length=64)
-    backend: str
-    number: int | None = Field(default=None, sa_type=_BIG)
-    who: str
-    why: str = Field(sa_type=Text)
-    at: datetime
-
-
-class Comment(SQLModel, table=True):
-    """One comment of ours on a pull request: what it should say and what GitHub last took."""
-
-    __tablename__ = "comment"
-    __table_args__ = (UniqueConstraint("number", "topic", name="uq_comment_number_topic"),)
-    id: int | None = Field(default=None, sa_column=_key())
-    number: int = Field(sa_type=_BIG)
-    topic: str = Field(max_length=300)  # What it is about; one comment for each topic. Never parsed.
-    body: str = Field(sa_type=Text)
-    wanted: str = Field(max_length=64)  # Hash of the body.
-    applied: str | None = Field(default=None, max_length=64)
-    github_id: int | None = Field(default=None, sa_type=_BIG)
-    creating: bool = False  # A create was sent and its answer never noted: look before creating again.
-    head_sha: str | None = Field(default=None, max_length=64)  # The head for which it last named people.
-    created_at: datetime
-    written_at: datetime | None = None
-    last_error: str | None = Field(default=None, sa_type=Text)
-
-
 class Observation(SQLModel, table=True):
     """One attempt of one run as GitHub shows it."""
 
     __tablename__ = "observation"
     __table_args__ = (UniqueConstraint("dispatch_id", "run_id", "run_attempt", name="uq_observation_attempt"),)
-    id: int | None = Field(default=None, sa_column=_key())
-    dispatch_id: int = Field(sa_type=_BIG, foreign_key="dispatch.id")
+    id: int | None = Field(default=None, sa_column=counted())
+    dispatch_id: int = Field(sa_type=BIG, foreign_key="dispatch.id")
     run_id: str
     run_attempt: int
     status: str
@@ -419,20 +360,6 @@ class Observation(SQLModel, table=True):
     jobs: str = Field(default="[]", sa_type=Text)  # JSON list of {id, name, status, conclusion}.
     etag: str | None = None
     seen_at: datetime
-
-
-class Audit(SQLModel, table=True):
-    """Who changed what, and why."""
-
-    __tablename__ = "audit"
-    id: int | None = Field(default=None, sa_column=_key())
-    at: datetime = Field(index=True)
-    who: str
-    what: str
-    subject: str = ""
-    why: str = Field(default="", sa_type=Text)
-    before: str = Field(default="", sa_type=Text)
-    after: str = Field(default="", sa_type=Text)
 
 
 class Document(SQLModel, table=True):
@@ -449,3 +376,24 @@ class Document(SQLModel, table=True):
 
 
 metadata = SQLModel.metadata
+
+__all__ = [
+    "Attempt",
+    "Audit",
+    "Backend",
+    "Change",
+    "Check",
+    "Command",
+    "Comment",
+    "Delivery",
+    "Dispatch",
+    "Document",
+    "Effect",
+    "Job",
+    "Observation",
+    "Override",
+    "Pacing",
+    "Report",
+    "TestResult",
+    "metadata",
+]
