@@ -39,6 +39,7 @@ BY_LABEL = "labelled"
 
 _TAGS = "refs/tags/"
 _BRANCHES = "refs/heads/"
+_QUEUE = "refs/heads/gh-readonly-queue/"
 #: The lane's name holds the thread's, and has a bound in the database.
 _LONGEST_THREAD = 300
 
@@ -365,6 +366,9 @@ def _decide_push(entry: Entry, scene: _Scene, event: PushEvent) -> NewDispatch |
     verdict = decide(entry, Subject(event="push", ref=event.ref))
     if isinstance(verdict, Filtered):
         return _tell(entry, scene, verdict, Purpose.TEST)
+    if event.ref.startswith(_QUEUE) and "merge_group" in entry.events:
+        # GitHub pushes the queue's branch and asks for its checks besides: one commit, tested once.
+        return _none(entry, "same_commit", "the merge queue's own event tells of this commit")
     if scene.live.get(entry.repo):
         return _none(entry, "already_dispatched", "this commit of this ref was dispatched to this backend before")
     if scene.order is _Order.OLDER and not entry.every_commit:

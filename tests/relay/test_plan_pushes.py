@@ -131,3 +131,12 @@ def test_a_ref_s_name_of_any_length_makes_a_lane() -> None:
     assert {300} == {len(first), len(second)}
     assert "push refs/heads/main" == thread_of(push())
     assert thread_of(pull_request()) != thread_of(push("7"))
+
+
+def test_the_queue_s_branch_is_told_once_to_whoever_hears_of_its_groups() -> None:
+    """GitHub pushes the branch and asks for its checks besides; a backend's machines are asked for one of the two."""
+    queue = push("refs/heads/gh-readonly-queue/main/pr-1-abc")
+    groups = replace(XPU, events=frozenset({"push", "merge_group"}))
+
+    assert ["same_commit"] == reasons(planned(queue, groups))
+    assert ["wanted"] == reasons(planned(queue, XPU))
