@@ -23,7 +23,7 @@ from relay.github.cold import ColdGitHub, InstallationFacts
 from relay.github.errors import GitHubError, IdentityChanged, NotInstalled, RetryLater, Unauthenticated
 from relay.github.http import new_http_client
 from relay.github.keys import AppKey, Apps, BadKey
-from relay.github.needs import DOWNSTREAM_NEEDS, UPSTREAM_NEEDS, lacking
+from relay.github.needs import DOWNSTREAM_NEEDS, DOWNSTREAM_OPTIONS, UPSTREAM_NEEDS, forgone, lacking
 from relay.github.port import Address
 from relay.settings import Settings
 from relay.store import schema
@@ -34,6 +34,12 @@ from relay.work.allowlist import parse_source
 
 #: The events that the service does something about, beside those that every app gets.
 EVENTS = ("pull_request", "push")
+#: Events that the relay can do without, and what is missing then. Those of checks come unasked to whoever may write
+#: checks: https://docs.github.com/en/webhooks/webhook-events-and-payloads#check_run
+MORE_EVENTS: Mapping[str, str] = {
+    "issue_comment": "commands in comments go unheard",
+    "merge_group": "a merge queue waits for its gate in vain",
+}
 #: A secret shorter than this can be guessed.
 SHORTEST_SECRET = 16
 #: GitHub counts concurrent requests; a few at a time are quick enough for a look.
@@ -195,9 +201,9 @@ def _database(url: str) -> tuple[Finding, _Addresses]:
 async def _at_github(
     settings: Settings, apps: Apps, github: GitHubClient, cold: ColdGitHub, addresses: _Addresses
 ) -> list[Finding]:
-    findings = await _app(cold, "app", apps.upstream, _needs_of_upstream_app(apps), EVENTS)
+    findings = await _app(cold, "app", apps.upstream, _needs_of_upstream_app(apps), EVENTS, MORE_EVENTS)
     if apps.downstream is not apps.upstream:
-        findings += await _app(cold, "backends' app", apps.downstream, DOWNSTREAM_NEEDS, ())
+        findings += await _app(cold, "backends' app", apps.downstream, DOWNSTREAM_NEEDS, (), {})
     if any(finding.state is State.FAULT and finding.part in {"app", "backends' app"} for finding in findings):
         return findings
     try:
@@ -235,7 +241,12 @@ def _needs_of_upstream_app(apps: Apps) -> Mapping[str, str]:
 
 
 async def _app(
-    cold: ColdGitHub, part: str, key: AppKey, needs: Mapping[str, str], events: Iterable[str]
+    cold: ColdGitHub,
+    part: str,
+    key: AppKey,
+    needs: Mapping[str, str],
+    events: Iterable[str],
+    more_events: Mapping[str, str],
 ) -> list[Finding]:
     try:
         facts = await cold.app(key)
@@ -253,6 +264,11 @@ async def _app(
         found = f"{facts.slug} does not hear of {', '.join(unheard)}"
         fix = "Subscribe to these events on the app's page under Permissions & events."
         findings.append(fault(f"{part} events", found, fix))
+    for event, without in more_events.items():
+        if event not in facts.events:
+            found = f"{facts.slug} does not hear of {event}: {without}"
+            fix = "Subscribe to it on the app's page under Permissions & events, if it is wanted."
+            findings.append(Finding(f"{part} events", State.DOUBT, found, fix))
     return findings or [well(part, f"{facts.slug} asks for what it needs")]
 
 
@@ -294,6 +310,8 @@ async def _repository(
     if findings:
         return findings
     asked = "" if not runs or facts.actions_enabled else "; whether Actions are on is not ours to see"
+    for option in forgone(installation.permissions, DOWNSTREAM_OPTIONS) if runs else ():
+        asked += f"; without {option.permission} {option.access}, {option.without}"
     return [well(part, f"installed, permissions granted{asked}")]
 
 

@@ -348,6 +348,21 @@ def test_a_doctor_tells_a_doubt_from_a_fault(sim: Simulator, tmp_path: Path) -> 
     assert "doubt  webhook secret: 1 of 1 can be guessed" in done.stdout
 
 
+def test_a_doctor_says_what_the_relay_does_without(sim: Simulator, tmp_path: Path) -> None:
+    """What is optional is no fault, and whoever wonders why nothing is re-run reads it here."""
+    app = sim.create_app(events={"pull_request", "push"})
+    sim.create_upstream("up/stream")
+    for name in ("org/one", "org/four"):
+        sim.create_backend(name, permissions={**PERMISSIONS, "actions": "read"})
+
+    done = crcr("doctor", cwd=tmp_path, **settings_for(sim, app, tmp_path))
+
+    assert 0 == done.returncode, done.stdout
+    assert "does not hear of issue_comment: commands in comments go unheard" in done.stdout
+    assert "does not hear of merge_group: a merge queue waits for its gate in vain" in done.stdout
+    assert "; without actions write, a rerun is dispatched anew" in done.stdout
+
+
 def test_the_scene_of_the_demo_covers_every_level() -> None:
     """Six backends, and no level left out."""
     assert (6, {"L1", "L2", "L3", "L4"}) == (len(ACTORS), {actor.level.name for actor in ACTORS})

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from relay.github.needs import DOWNSTREAM_NEEDS, UPSTREAM_NEEDS
+from relay.doctor import EVENTS, MORE_EVENTS
+from relay.github.needs import DOWNSTREAM_NEEDS, DOWNSTREAM_OPTIONS, UPSTREAM_NEEDS
 from relay.settings import DEFAULT_ISSUERS, SECRET_FIELDS, Settings
 from relay.simulator import App, Simulator
 from relay.words import span
@@ -94,6 +95,11 @@ def test_the_permissions_are_those_the_doctor_asks_for() -> None:
         return ", ".join(f"{name} {access}" for name, access in sorted(needs.items()))
 
     assert [("upstream", said(UPSTREAM_NEEDS)), ("backends", said(DOWNSTREAM_NEEDS))] == table(README, "| where |")
+    words = " ".join(README.split())
+    for option in DOWNSTREAM_OPTIONS:
+        assert f"`{option.permission}` {option.access} is optional: without it {option.without}." in words
+    said_of_events = words.partition("Register a GitHub App")[2].partition("Permissions")[0]
+    assert {*EVENTS, *MORE_EVENTS} == set(re.findall(r"`([a-z_]+)`", said_of_events))
 
 
 @pytest.mark.slow
