@@ -23,7 +23,7 @@ def flaky(count: int = 1) -> Listener:
 
 
 def failed(world: World, listener: Listener = FAILS, level: str = "L4", **entry: Any) -> tuple[Backend, PullRequest]:
-    """A pull request by ``contributor`` on which one backend has failed. ``triager`` and ``writer`` have these roles."""
+    """A pull request by ``contributor`` on which one backend has failed; people are named for their roles."""
     backend = world.backend("org/backend", level, listener, **entry)
     for login, role in (("triager", "triage"), ("writer", "write"), ("boss", "admin"), ("contributor", "read")):
         world.up.set_role(login, role)

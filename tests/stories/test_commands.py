@@ -32,7 +32,9 @@ def test_help_lists_every_command_with_who_may_ask(world: World) -> None:
         assert f"`/crcr {verb}`" in told
 
 
-@pytest.mark.parametrize("line", ["/crcr status", "/crcr help", "/crcr rerun", "/crcr override backend because", "/crcr x"])
+@pytest.mark.parametrize(
+    "line", ["/crcr status", "/crcr help", "/crcr rerun", "/crcr override backend because", "/crcr x"]
+)
 def test_a_passer_by_gets_no_answer_and_changes_nothing(world: World, line: str) -> None:
     """Anybody can comment on a public pull request; nobody without a say can have us write or run anything."""
     backend, pr = failed(world)
