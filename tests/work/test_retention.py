@@ -121,6 +121,7 @@ def test_a_change_goes_with_everything_that_hangs_on_it(record_on_both: Record) 
     """Not a row of it is left, the backend is, and what belongs to another change is untouched."""
     record = record_on_both
     history(record, S2, number=8)
+    record.settle(passing=timedelta(seconds=4))
     before = counts(record)
     end(record, history(record, S1))
     assert all(counts(record)[name] > count > 0 for name, count in before.items())
