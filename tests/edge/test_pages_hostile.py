@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allowlist.model import Fault
+from relay.store.documents import audit
 from relay.store.tables import Delivery
 from tests.edge.browsing import Read, every_page
 from tests.edge.shown import Shown, history
@@ -38,6 +39,8 @@ def test_hostile_text_stays_text_on_every_page(shown: Shown) -> None:
     shown.edit(Delivery, shown.json("/deliveries")["items"][0]["id"], sender=SCRIPT, event=BREAKOUT, action=SCRIPT)
     shown.listed.faults = (Fault(1, "r", SCRIPT, BREAKOUT),)
     shown.listed.trouble = SCRIPT
+    now = shown.clock.now()
+    shown.store.write_now(lambda conn: audit(conn, at=now, who=SCRIPT, what=BREAKOUT, subject=SCRIPT, why=BREAKOUT))
 
     for path, html in every_page(shown, change).items():
         page = Read(html)
