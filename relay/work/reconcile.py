@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from allowlist.model import Allowlist
 from relay.clock import Now
 from relay.facts import CheckFacts, Place
-from relay.github.errors import GitHubError, RetryLater
+from relay.github.errors import GitHubError, Invalid, RetryLater
 from relay.github.port import Address, CheckAction, CheckRunWrite, GitHub
 from relay.rendering import Rendered, render
 from relay.store.check_facts import load_check
@@ -118,8 +118,7 @@ class Reconciler:
             found = await self._github.find_check_run(upstream, facts.head_sha, facts.name, check.external_id)
             if found is not None and found != row.github_id:
                 known = found
-        if known is not None:
-            await self._github.update_check_run(upstream, known, check)
+        if known is not None and await self._update(upstream, known, check):
             return known
         if wanted.closing:
             await self._store.write(partial(note_creating, check_id=row.id, creating=False))
@@ -131,6 +130,20 @@ class Reconciler:
             if not (isinstance(error, RetryLater) and error.ambiguous):
                 await self._store.write(partial(note_creating, check_id=row.id, creating=False))
             raise
+
+    async def _update(self, upstream: Address, known: int, check: CheckRunWrite) -> bool:
+        """Write it in place; False where GitHub has no such check run any more.
+
+        A required check that is gone would hold its commit for ever, so whoever finds that writes it anew.
+        """
+        try:
+            await self._github.update_check_run(upstream, known, check)
+        except Invalid as error:
+            if error.reason not in ("not_found", "gone"):
+                raise
+            log.warning("check_vanished", check=check.name, head=check.head_sha)
+            return False
+        return True
 
 
 def _check_run(facts: CheckFacts, wanted: Rendered, now: datetime) -> CheckRunWrite:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from relay.github.errors import Forbidden, Limited, RetryLater
+from relay.github.errors import Forbidden, Invalid, Limited, RetryLater
 from relay.store.checks import note_unchanged
 from relay.words import GATE_NAME
 from tests.work.record import TERMS, Record
@@ -96,6 +96,20 @@ def test_ten_jobs_cost_at_most_six_writes(record: Record, ending: str) -> None:
     assert ("completed", ending) == shown(record, GATE_NAME)
     for job in range(10):
         assert f"`job {job}`" in record.github.showing(NPU_CHECK).text
+
+
+def test_a_check_run_that_is_gone_is_written_anew(record: Record) -> None:
+    """A required check that GitHub lost would hold its commit for ever: what cannot be edited is created."""
+    dispatch = record.told(record.change())
+    record.settle()
+    record.github.faults = [("before update", Invalid("nowhere (404)", reason="not_found", status=404))]
+
+    record.report(dispatch, "success")
+    record.settle(passing=SOON)
+
+    assert [] == record.github.faults
+    assert ("completed", "success") == shown(record, NPU_CHECK)
+    assert ("completed", "success") == shown(record, GATE_NAME)
 
 
 def test_a_burst_is_written_once_per_interval(record: Record) -> None:
