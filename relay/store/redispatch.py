@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, insert, select
 
-from allowlist.model import Allowlist, RepoName
+from allowlist.model import Allowlist, Level, RepoName
 from levels.outcomes import UNSETTLED, Outcome
 from relay.effects import send_dispatch
 from relay.store.checks import CheckTerms, touch_head
@@ -89,10 +89,13 @@ def redispatch(
     if last is not None and change.kind == "merge_group" and last.give_up_at is not None:
         # A merge queue waits for its own time and not for a backend's.
         patience = min(patience, max(last.give_up_at - last.created_at, timedelta()))
+    # What was owed at a level is owed at it still: a level that is lowered for a time lowers whoever looks meanwhile
+    # (``relay.store.check_facts``), and must not let a failed backend off for good.
+    level = entry.level if last is None else max(Level(last.level), entry.level)
     row = {
         "change_id": change_id,
         "backend": str(backend),
-        "level": int(entry.level),
+        "level": int(level),
         "device": entry.device,
         "purpose": "test",
         # A change's kind is the name of the event it came by.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, select, update
 
-from allowlist.model import Allowlist, RepoName
+from allowlist.model import Allowlist, Level, RepoName
 from levels.gate import GateVerdict
 from levels.outcomes import GateEffect
 from relay.store import commands, comments
@@ -185,6 +185,15 @@ def test_a_backend_that_was_never_told_can_be(intake: Intake) -> None:
 
     assert isinstance(made, int)
     assert ("org/npu", "pull_request", "D1") == intake.dispatches("backend", "event_type", "payload_delivery")[1]
+
+
+def test_a_redispatch_while_a_level_is_lowered_keeps_what_was_owed(intake: Intake) -> None:
+    """An author may ask for a new run; that lets no backend off once its level is what it was again."""
+    made = anew(intake, allowlist=Allowlist((replace(XPU, level=Level.L2),)))
+    intake.mark_dispatches("sent", "failure")
+
+    assert 2 == made
+    assert GateEffect.BLOCKS is verdict(intake).effect
 
 
 @pytest.mark.parametrize(
