@@ -12,7 +12,9 @@ from sqlalchemy import Connection, select
 from allowlist.model import Entry, Level
 from relay.store import admin
 from relay.store.admin import Demotion, Ended, Pause
+from relay.store.dispatching import load_to_send
 from relay.store.engine import Store
+from relay.store.holding import hold_one
 from relay.store.tables import Audit
 from tests.conftest import Clock
 from tests.relay.planning import EVERY, PATHS, S2, XPU, pull_request
@@ -82,6 +84,21 @@ def test_a_pause_keeps_back_what_was_not_sent_and_only_that(ada: Admin) -> None:
 
     assert [("org/xpu", "planned", "wanted", "queued"), ("org/xpu", "paused", "paused", "paused")] == states(intake)
     assert [("org/xpu", "running"), ("org/xpu", "cancelled")] == intake.effects()
+
+
+def test_what_the_worker_holds_is_looked_at_before_it_is_sent(ada: Admin) -> None:
+    """It was claimed before the pause: the worker reads of the pause with the dispatch, and keeps it back as well."""
+    intake = ada.intake(XPU)
+    intake.take(pull_request(), "D1")
+    intake.mark_effects("running")
+    ada.pause(XPU)
+
+    sent = ada.store.read_now(lambda conn: load_to_send(conn, [1]))[1]
+    ada.store.write_now(lambda conn: hold_one(conn, 1, sent.pause_reason or "", TERMS, ada.clock.now()))
+
+    assert (ada.clock.now() + HOURS, "its runners are down") == (sent.paused_until, sent.pause_reason)
+    assert [("org/xpu", "paused", "paused", "paused")] == states(intake)
+    assert 1 == ada.resume(XPU)
 
 
 def test_the_end_of_a_pause_tells_what_waited(ada: Admin) -> None:
