@@ -259,6 +259,13 @@ class CheckFacts:
         """The gate's answer over all open changes with this head."""
         return decide((required(one) for one in self.dispatches), overrides)
 
+    def answered_for(self, overrides: Mapping[Outcome, GateEffect] = NO_OVERRIDES) -> bool:
+        """Whether the gate steps down, and for nothing but people who answer for a backend."""
+        verdict = self.verdict(overrides)
+        known = {str(one.id): one.override for one in self.dispatches}
+        down = [line for line in verdict.lines if line.effect is GateEffect.STEPS_DOWN]
+        return verdict.effect is GateEffect.STEPS_DOWN and all(known[line.detail] is not None for line in down)
+
 
 def required(one: DispatchFacts) -> Required:
     """One dispatch as the gate weighs it."""

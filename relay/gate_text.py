@@ -78,8 +78,8 @@ def meaning(verdict: GateVerdict, required: list[Line], known: dict[str, Dispatc
         without = [line for line in required if line.effect is GateEffect.STEPS_DOWN]
         if all(override_of(line, known) for line in without):
             return (
-                f"**Not held back, because somebody decided so.** There is no verdict of {listing(_names(without), 5)} "
-                "that lets this merge; a person answers for it instead."
+                "**Not held back, because somebody decided so.** No result of "
+                f"{listing(_names(without), 5)} lets this merge; a person answers for it instead."
             )
         return (
             "**No verdict, and the merge is not held back.** At least one backend gave no usable result, so this is "

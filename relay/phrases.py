@@ -8,9 +8,11 @@ from types import MappingProxyType
 
 from levels.outcomes import GATE_TABLE, GateEffect, Outcome
 from relay.backend_text import about, backend_title
+from relay.commands import PREFIX
 from relay.facts import DispatchFacts
 from relay.rendering import Rendered
 from relay.store.reading import Decided
+from relay.store.reading_asked import AskedLine
 from relay.store.reading_change import Elsewhere
 from relay.store.why import Why
 from relay.words import EFFECTS, outcome_phrase, reason_phrase, several, state_phrase
@@ -45,6 +47,11 @@ ANSWERS: Mapping[GateEffect, Answer] = MappingProxyType(
     }
 )
 
+OVERRIDDEN = Answer(
+    "Not held back: somebody answers for it",
+    "No result of the overridden backends lets this merge; a person took responsibility for this commit instead.",
+    "warn",
+)
 NO_GATE = Answer(
     "No gate here", "Only open pull requests and merge groups have a gate; results are recorded all the same.", "mute"
 )
@@ -83,8 +90,8 @@ def tone_of_effect(effect: GateEffect) -> str:
 
 
 def effect_phrase(effect: GateEffect) -> str:
-    """What a backend does to the gate, without the Markdown of checks."""
-    return unmarked(EFFECTS[effect])
+    """What a backend does to the gate, without the Markdown of checks and short enough for a narrow column."""
+    return "no verdict" if effect is GateEffect.STEPS_DOWN else unmarked(EFFECTS[effect])
 
 
 def unmarked(text: str) -> str:
@@ -92,10 +99,15 @@ def unmarked(text: str) -> str:
     return text.replace("**", "")
 
 
-def gate_answer(state: str, effect: GateEffect | None) -> Answer:
-    """The answer for a change in this state whose gate stands so; ``effect`` None where it has none."""
+def gate_answer(state: str, effect: GateEffect | None, *, overridden: bool = False) -> Answer:
+    """The answer for a change in this state whose gate stands so; ``effect`` None where it has none.
+
+    ``overridden``: it steps down for nothing but people who answer for a backend.
+    """
     if state in ENDED:
         return ENDED[state]
+    if overridden:
+        return OVERRIDDEN
     return NO_GATE if effect is None else ANSWERS[effect]
 
 
@@ -113,6 +125,24 @@ def became(state: str, reason_code: str, reason: str) -> str:
     if state in {"filtered", "dead", "paused"} and (reason or reason_code != state):
         return f"{state_phrase(state)}: {reason_phrase(reason_code, reason)}"
     return state_phrase(state)
+
+
+_ASKED_BY = MappingProxyType({"action": "button at a check", "check_run": "re-run of a check"})
+
+
+def asked_phrase(one: AskedLine) -> str:
+    """What somebody asked for: the command as it was written, or what was pressed."""
+    if one.source == "comment":
+        return " ".join(filter(None, [PREFIX, "" if one.verb == "unknown" else one.verb, one.backend, one.words]))
+    pressed = _ASKED_BY.get(one.source, "re-run of all checks")
+    return f"{pressed}: {one.verb}" + (f" {one.backend}" if one.backend else "")
+
+
+def answer_phrase(one: AskedLine) -> str:
+    """What became of it."""
+    if one.state == "asked":
+        return "being decided"
+    return f"{one.state}: {one.outcome}" if one.outcome and one.outcome != one.verb else one.state
 
 
 def what_happened(one: DispatchFacts) -> str:

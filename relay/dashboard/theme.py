@@ -74,6 +74,8 @@ def load_theme() -> Theme:
         seen=seen_phrase,
         decision=phrases.decision_phrase,
         elsewhere=phrases.elsewhere_sentence,
+        asked=phrases.asked_phrase,
+        answered=phrases.answer_phrase,
         effect=phrases.effect_phrase,
         effect_tone=phrases.tone_of_effect,
         reason=lambda code, reason: phrases.capital(reason_phrase(code, reason)),

@@ -25,7 +25,8 @@ def change_detail(page: ChangePage, place: Place) -> models.ChangeDetail:
     """One change with its gate as the check says it."""
     over = page.gate is None or page.change.state != "open"
     effect = None if page.gate is None or over else page.gate.verdict(place.overrides).effect
-    answer = gate_answer(page.change.state, effect)
+    overridden = page.gate is not None and page.gate.answered_for(place.overrides)
+    answer = gate_answer(page.change.state, effect, overridden=overridden)
     kept = "" if page.change.gate is None else page.change.gate.title
     rendered = None if page.gate is None else render(page.gate, place)
     return models.ChangeDetail(

@@ -172,7 +172,11 @@ class _Site:
             "change.html",
             page=page,
             change=page.change,
-            answer=gate_answer(page.change.state, None if verdict is None else verdict.effect),
+            answer=gate_answer(
+                page.change.state,
+                None if verdict is None else verdict.effect,
+                overridden=page.gate is not None and page.gate.answered_for(place.overrides),
+            ),
             title=gate_title(rendered, page.change.gate.title if page.change.gate is not None else ""),
         )
 

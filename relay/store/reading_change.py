@@ -17,6 +17,7 @@ from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
 from relay.store.overrides import overrides_of
 from relay.store.reading import Decided, decisions_of, name_of
+from relay.store.reading_asked import AskedLine, asked_on
 from relay.store.reading_changes import ChangeLine, CheckLine, change_lines, check_line, standing
 from relay.store.reading_legs import Combination, LegLine, combinations, load_legs
 from relay.store.tables import Backend, Change, Check, Delivery, Dispatch
@@ -105,6 +106,7 @@ class ChangePage:
     backends: tuple[BackendOnChange, ...]
     not_called: tuple[Decided, ...]
     deliveries: tuple[str, ...]
+    asked: tuple[AskedLine, ...] = ()
 
     @property
     def current(self) -> HeadLine | None:
@@ -148,6 +150,7 @@ def change_page(
         backends=backends,
         not_called=_not_called(deliveries, {str(one.told.facts.backend) for one in backends}),
         deliveries=tuple(delivery.id for delivery in deliveries),
+        asked=asked_on(conn, row.head_sha, row.number),
     )
 
 

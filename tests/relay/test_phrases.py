@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from levels.outcomes import GateEffect
-from relay.phrases import ANSWERS, elsewhere_sentence, gate_answer, why_line
+from relay.phrases import ANSWERS, answer_phrase, asked_phrase, elsewhere_sentence, gate_answer, why_line
+from relay.store.reading_asked import AskedLine
 from relay.store.reading_change import Elsewhere
 from relay.store.why import Why
 
@@ -94,3 +95,40 @@ def test_the_answer_to_may_i_merge_never_says_yes_but_when_the_gate_passes() -> 
     assert {GateEffect.PASSES} == yes
     assert "Closed" == gate_answer("closed", GateEffect.PASSES).word
     assert "No gate here" == gate_answer("open", None).word
+    assert not gate_answer("open", GateEffect.STEPS_DOWN, overridden=True).word.startswith("Yes")
+    assert "Closed" == gate_answer("closed", GateEffect.STEPS_DOWN, overridden=True).word
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("comment", "override", "org/npu", "known"), "/crcr override org/npu known"),
+        (("comment", "unknown", "", "dance"), "/crcr dance"),
+        (("comment", "status", "", ""), "/crcr status"),
+        (("action", "run", "org/npu", ""), "button at a check: run org/npu"),
+        (("check_run", "rerun", "", ""), "re-run of a check: rerun"),
+        (("check_suite", "rerun", "", ""), "re-run of all checks: rerun"),
+    ],
+)
+def test_what_people_asked_is_shown_as_they_asked_it(asked: tuple[str, str, str, str], said: str) -> None:
+    """A comment as it was written, a button by its name."""
+    source, verb, backend, words = asked
+
+    assert said == asked_phrase(AskedLine(AT, "ada", "write", source, verb, backend, words, "done", ""))
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "said"),
+    [
+        ("asked", "", "being decided"),
+        ("done", "status", "done"),
+        ("done", "", "done"),
+        ("refused", "it needs the role write here", "refused: it needs the role write here"),
+        ("failed", "GitHub answered 502", "failed: GitHub answered 502"),
+    ],
+)
+def test_what_became_of_it_says_why_not(state: str, outcome: str, said: str) -> None:
+    """Whoever got no answer in a comment finds it on the page."""
+    line = AskedLine(AT, "ada", None, "comment", "status", "", "", state, outcome)
+
+    assert said == answer_phrase(line)

@@ -43,6 +43,8 @@ def test_the_page_shows_an_override_and_its_reason_as_text(world: World) -> None
 
     assert "<strong>Overridden by writer</strong>" in page
     assert "&lt;b&gt;known&lt;/b&gt; &amp; fixed soon" in page
+    assert "/crcr override backend &lt;b&gt;known" in page
+    assert "Not held back: somebody answers for it" in page
 
 
 def test_a_backend_that_is_still_awaited_can_be_overridden(world: World) -> None:
