@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, func, select
 
 from allowlist.model import RepoName
 from relay.commands import Verb
@@ -15,13 +15,20 @@ from relay.events_asked import CheckEvent, CommentEvent
 from relay.plan import Decision
 from relay.store.commands import Asked, ask
 from relay.store.intake import Received, Recorded, note_delivery, note_plan
-from relay.store.tables import Change, Check
+from relay.store.tables import Change, Check, Command
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]
+_command = Command.__table__  # type: ignore[attr-defined]
 
 #: What our checks' buttons ask for.
 BUTTONS: Mapping[str, Verb] = MappingProxyType({"rerun": Verb.RERUN, "redispatch": Verb.RUN})
+
+#: What one person may ask on one pull request within an hour, by comments and at checks. Each costs us a call to
+#: GitHub, and most a comment, so more is somebody's machine. "Re-run failed" sends one event for each failed check.
+ASKED_WITHIN = timedelta(hours=1)
+MOST_COMMENTS = 30
+MOST_PRESSES = 300
 
 _HEAD = (
     select(_change.c.head_sha)
@@ -48,6 +55,8 @@ def record_asked(
     if not note_delivery(conn, received, action=action, repository=str(upstream), sender=event.sender, now=now):
         return Recorded("duplicate", ())
     asked = _of_comment(conn, event, received) if isinstance(event, CommentEvent) else _of_check(conn, event, received)
+    if isinstance(asked, Asked) and _too_often(conn, asked, now):
+        asked = Decision("none", "", "asked_too_often", "this person has asked for too much here within the last hour")
     if isinstance(asked, Asked):
         ask(conn, asked, now, upstream=upstream)
         # No backend is told by this, and the one that was named may be none: it is only what somebody wrote.
@@ -56,6 +65,18 @@ def record_asked(
         decision = asked
     note_plan(conn, received.delivery_id, [decision])
     return Recorded("accepted", (decision,))
+
+
+def _too_often(conn: Connection, asked: Asked, now: datetime) -> bool:
+    comments = asked.source == "comment"
+    here = _command.c.head_sha == asked.head_sha if asked.number is None else _command.c.number == asked.number
+    counted = select(func.count()).where(
+        here,
+        func.lower(_command.c.sender) == asked.sender.lower(),
+        (_command.c.source == "comment") if comments else (_command.c.source != "comment"),
+        _command.c.created_at > now - ASKED_WITHIN,
+    )
+    return int(conn.execute(counted).scalar() or 0) >= (MOST_COMMENTS if comments else MOST_PRESSES)
 
 
 def _action(event: CheckEvent | CommentEvent) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from relay.commands import Spoken, Verb
 from relay.events import CheckEvent, CommentEvent
 from relay.plan import Decision
-from relay.store.asking import record_asked
+from relay.store.asking import ASKED_WITHIN, MOST_COMMENTS, MOST_PRESSES, record_asked
 from relay.store.engine import Store
 from relay.store.intake import Received, Recorded
 from relay.store.tables import Check, Command
@@ -123,3 +124,23 @@ def test_two_pull_requests_on_one_head_are_both_reached_by_its_check(kept: Intak
     asked(kept, CheckEvent(4, S1, "crcr/gate", "", "ada"))
 
     assert [(8, S1)] == kept.rows(_command, "number", "head_sha")
+
+
+@pytest.mark.parametrize(
+    ("event", "most"),
+    [
+        (CommentEvent(7, 902, Spoken(Verb.STATUS), "Ada"), MOST_COMMENTS),
+        pytest.param(CheckEvent(4, S1, "crcr/gate", "", "Ada"), MOST_PRESSES, marks=pytest.mark.slow),
+    ],
+)
+def test_one_person_asks_only_so_often(kept: Intake, event: CommentEvent | CheckEvent, most: int) -> None:
+    """Each command costs a call to GitHub, whoever asks: a flood costs rows of deliveries alone, and nobody else."""
+    before = replace(kept, now=kept.now - ASKED_WITHIN)
+    asked(before, event, "long ago")
+    told = [asked(kept, event, f"D{number}").planned[0].reason for number in range(most + 1)]
+    other = asked(kept, replace(event, sender="grace"), "grace").planned[0].effect
+
+    assert ["asked_too_often"] == [reason for reason in told if reason == "asked_too_often"]
+    assert "asked_too_often" == told[-1]
+    assert "command" == other
+    assert 1 + most + 1 == len(kept.effects("run_command"))
