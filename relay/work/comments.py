@@ -5,6 +5,7 @@ As with checks, a comment is a state: whatever was sent before, the next look wr
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 
 import structlog
@@ -19,6 +20,9 @@ from relay.store.dispatching import address_of
 from relay.store.engine import Store
 
 log = structlog.get_logger(__name__)
+
+#: GitHub compares with its own clock: where ours is ahead of it, a comment looks older than its row.
+_APART = timedelta(minutes=5)
 
 
 class CommentReconciler:
@@ -60,7 +64,8 @@ class CommentReconciler:
         known = row.github_id
         if row.creating:
             # An earlier create was sent and its answer never noted; two comments of one topic are one too many.
-            known = await self._github.find_comment(at, row.number, marker, row.created_at) or known
+            since = row.created_at - _APART
+            known = await self._github.find_comment(at, row.number, marker, since) or known
         anew = False
         if known is not None:
             try:
