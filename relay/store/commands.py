@@ -15,6 +15,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from allowlist.model import Allowlist, RepoName
 from relay.effects import run_command
 from relay.facts import CheckFacts
+from relay.reading import GHOST
 from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
 from relay.store.outbox import enqueue, on_conflict_do_nothing
@@ -130,13 +131,18 @@ def gate_of(conn: Connection, head_sha: str, terms: CheckTerms, listed: Allowlis
 
 
 def authors_of(conn: Connection, head_sha: str, number: int | None) -> frozenset[str]:
-    """Who wrote the pull request; where none is named, those of the pull requests that have this head."""
+    """Who wrote the pull request; where none is named, those of the pull requests that have this head.
+
+    An account that is gone is nobody, or all who are gone would be one author.
+    """
     authors = select(_change.c.author).where(_change.c.kind == "pull_request")
     if number is not None:
         authors = authors.where(_change.c.number == number)
     else:
         authors = authors.where(_change.c.head_sha == head_sha)
-    return frozenset(author.lower() for author in conn.execute(authors.distinct()).scalars() if author)
+    return frozenset(
+        author.lower() for author in conn.execute(authors.distinct()).scalars() if author and author != GHOST
+    )
 
 
 def done_for(conn: Connection, sender: str, head_sha: str, verbs: Sequence[str]) -> int:

@@ -92,7 +92,11 @@ class CommandRunner:
     def _ruled(self, conn: Connection, row: CommandRow, role: Role, now: datetime) -> _Ended:
         head_sha = row.head_sha or ""
         verb = Verb(row.verb) if row.verb in set(Verb) else Verb.UNKNOWN
-        is_author = row.sender.lower() in commands.authors_of(conn, head_sha, row.number)
+        authors = commands.authors_of(conn, head_sha, row.number)
+        if verb is Verb.OVERRIDE:
+            # It holds for the commit. Somebody else's pull request of the same commit makes its author no other person.
+            authors |= commands.authors_of(conn, head_sha, None)
+        is_author = row.sender.lower() in authors
         before = commands.done_for(conn, row.sender, head_sha, _RUNS)
         ruling, why = rule(verb, role, is_author=is_author, done_before=before)
         if ruling is Ruling.UNHEARD:

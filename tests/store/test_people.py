@@ -278,6 +278,13 @@ def test_the_author_is_known_by_the_pull_request_or_by_the_head(intake: Intake) 
     assert [{"ada"}, {"ada"}, set()] == found
 
 
+def test_an_account_that_is_gone_is_no_author(intake: Intake) -> None:
+    """GitHub calls all of them ghost, and one of them is not the other."""
+    intake.take(pull_request(number=8, author="ghost"), "D8")
+
+    assert frozenset() == intake.store.read_now(lambda conn: commands.authors_of(conn, S1, 8))
+
+
 # --- Comments --------------------------------------------------------------------------------------------------------
 
 

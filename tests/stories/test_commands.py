@@ -126,3 +126,17 @@ def test_one_command_has_one_answer_however_often_it_is_delivered(world: World) 
 
     assert 1 == len(ours(world, pr))
     assert 2 == len(backend.wait_for_runs(2))
+
+
+def test_a_second_pull_request_of_the_same_commit_makes_nobody_another_person(world: World) -> None:
+    """An override holds for a commit, so whoever wrote a pull request of it cannot answer for it on somebody else's."""
+    _, pr = failed(world)
+    world.up.set_role("contributor", "write")
+    twin = world.up.open_pull_request(author="friend", head_sha=pr.head_sha)
+    world.idle()
+
+    say(world, twin, "contributor", "/crcr override backend trust me")
+    (refused,) = answered(world, twin)
+
+    assert "needs the role admin" in refused
+    assert "failure" == world.up.checks(pr.head_sha)[GATE].conclusion
