@@ -8,6 +8,7 @@ https://docs.github.com/en/webhooks/webhook-events-and-payloads#check_run
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from allowlist.model import RepoName
 from relay.commands import PREFIX, Spoken, spoken
@@ -39,12 +40,16 @@ class CheckEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommentEvent:
-    """A comment on a pull request whose first line is meant for us. What is asked is hostile text."""
+    """A comment on a pull request whose first line is meant for us. What is asked is hostile text.
+
+    ``written_at`` is GitHub's time, in whole seconds; None where the event tells none.
+    """
 
     number: int
     comment_id: int
     asked: Spoken
     sender: str
+    written_at: datetime | None = None
 
 
 def read_check_run(reading: Reading, upstream: RepoName) -> CheckEvent | Ignored:
@@ -102,4 +107,5 @@ def read_comment(reading: Reading, upstream: RepoName) -> CommentEvent | Ignored
         comment_id=reading.whole("comment.id", MAX_ID),
         asked=asked,
         sender=reading.login("sender.login"),
+        written_at=reading.moment("comment.created_at"),
     )

@@ -36,6 +36,17 @@ _HEAD = (
     .order_by(_change.c.updated_at.desc(), _change.c.id.desc())
     .limit(1)
 )
+#: The head that was there at a moment: one that came later was not spoken of.
+_HEAD_THEN = (
+    select(_change.c.head_sha)
+    .where(
+        _change.c.number == bindparam("b_number"),
+        _change.c.kind == "pull_request",
+        _change.c.created_at <= bindparam("b_by", type_=_change.c.created_at.type),
+    )
+    .order_by(_change.c.updated_at.desc(), _change.c.id.desc())
+    .limit(1)
+)
 _NUMBER = (
     select(_change.c.number)
     .where(_change.c.head_sha == bindparam("b_head"), _change.c.number.is_not(None))
@@ -87,13 +98,20 @@ def _action(event: CheckEvent | CommentEvent) -> str:
 
 def _of_comment(conn: Connection, event: CommentEvent, received: Received) -> Asked:
     """The head is the one that its writer could see: what is pushed afterwards was not spoken of."""
+    of = {"b_number": event.number}
+    head_sha = None
+    if event.asked.verb is Verb.OVERRIDE and event.written_at is not None:
+        # A push can be known before the comment that was written before it: nobody has answered for that.
+        # GitHub tells a comment's time in whole seconds.
+        by = event.written_at.replace(microsecond=999_999)
+        head_sha = conn.execute(_HEAD_THEN, {**of, "b_by": by}).scalar()
     return Asked(
         delivery_id=received.delivery_id,
         source="comment",
         sender=event.sender,
         verb=event.asked.verb,
         number=event.number,
-        head_sha=conn.execute(_HEAD, {"b_number": event.number}).scalar(),
+        head_sha=head_sha or conn.execute(_HEAD, of).scalar(),
         comment_id=event.comment_id,
         backend=event.asked.backend,
         words=event.asked.words,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -56,6 +57,21 @@ def test_a_comment_is_kept_with_the_head_that_its_writer_saw(kept: Intake) -> No
         ("comment", "status", 7, S2, 903, None, None, "ada", "", "asked"),
     ] == kept.rows(_command, *ASKED)
     assert [("", "ready"), ("", "ready")] == kept.effects("run_command")
+
+
+def test_an_override_speaks_of_no_commit_that_came_after_it_was_written(kept: Intake) -> None:
+    """Whoever pushes while somebody writes an override must not have it for a commit that nobody looked at."""
+    later = replace(kept, now=kept.now + timedelta(minutes=2))
+    later.take(pull_request("synchronize", S2, 1), "pushed")
+    for verb in (Verb.OVERRIDE, Verb.STATUS):
+        for number, minutes in enumerate((1, 3)):
+            event = CommentEvent(
+                7, 902, Spoken(verb, "org/xpu", "flaky"), "grace", kept.now + timedelta(minutes=minutes)
+            )
+            asked(later, event, f"{verb} {number}")
+
+    heads = [("override", S1), ("override", S2), ("status", S2), ("status", S2)]
+    assert heads == kept.rows(_command, "verb", "head_sha")
 
 
 def test_a_comment_on_a_pull_request_that_we_never_saw_is_kept_too(kept: Intake) -> None:
