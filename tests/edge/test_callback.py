@@ -77,7 +77,7 @@ def test_the_same_report_twice_is_kept_once_and_forwarded_once(store: Store, clo
 
     assert [(200, False), (200, True), (200, True)] == [(a.status_code, a.json()["replayed"]) for a in answers]
     assert len(bench.rows(tables.Report)) == 1
-    assert ["forward_hud"] == [effect.kind for effect in bench.rows(tables.Effect)]
+    assert ["forward_hud", "observe"] == [effect.kind for effect in bench.rows(tables.Effect)]
     assert bench.woken == 1
 
 
@@ -262,7 +262,7 @@ def test_an_l4_start_and_end_touch_the_backends_check_and_the_gate(bench: Bench)
     bench.post(bench.body(dispatch_id=dispatch_id), repo="org/l4")
 
     assert ["crcr/gate", "crcr/org/l4"] == sorted(check.name for check in bench.rows(tables.Check))
-    assert {"reconcile_check"} == {effect.kind for effect in bench.rows(tables.Effect)}
+    assert {"reconcile_check", "observe"} == {effect.kind for effect in bench.rows(tables.Effect)}
     assert {S1} == {effect.subject for effect in bench.rows(tables.Effect)}
 
 
