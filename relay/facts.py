@@ -179,8 +179,11 @@ class DispatchFacts:
         return effect if self.override is None else OVERRIDDEN[effect]
 
     def while_paused(self, reason: str) -> DispatchFacts:
-        """The same while its backend is paused: nobody waits for one that was told and of which nothing was heard."""
-        if self.state != "sent" or self.outcome not in {Outcome.QUEUED, Outcome.SILENT}:
+        """The same while its backend is paused: nobody waits for one of which nothing was heard.
+
+        One that is planned still is in the worker's hands, and may be noted as sent without another look.
+        """
+        if self.state not in {"planned", "sent"} or self.outcome not in {Outcome.QUEUED, Outcome.SILENT}:
             return self
         return replace(self, outcome=Outcome.PAUSED, reason_code="paused", reason=reason)
 

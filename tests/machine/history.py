@@ -77,6 +77,7 @@ class History:
         self.clock = clock
         self.entries = dict(entries)
         self.github = GitHubOfHistories(clock)
+        self.looks = 0
         self._loop = asyncio.new_event_loop()
         place = Place("https://relay.test", TERMS.label_prefix)
         self._observer = Observer(store=store, github=self.github, terms=TERMS)
@@ -239,15 +240,17 @@ class History:
             _effect.c.kind == Kind.OBSERVE.value, _effect.c.state == "ready", _effect.c.due <= now
         )
         for row in self.store.read_now(lambda conn: conn.execute(asked).all()):
+            self.looks += 1
             note = self._loop.run_until_complete(self._observer.observe(row.subject_id))
             self.store.write_now(partial(_looked, effect_id=row.id, note=note, now=now))
         self.store.write_now(lambda conn: sweep_deadlines(conn, now, TERMS))
 
     def _perform(self, effect: Claimed, fate: str) -> list[Tried]:
         sends = effect.kind is Kind.DISPATCH
+        self.looks += effect.kind is Kind.OBSERVE
         if sends and fate == "held":
             return [Tried(effect.subject_id, "held")]
-        self.github.sending, self.github.answered = effect.subject_id, False
+        self.github.sending = effect.subject_id
         end, note = Ended(effect, "done", 0.0), None
         try:
             note = self._loop.run_until_complete(self._job(effect))
@@ -265,7 +268,9 @@ class History:
         self.store.write_now(unit)
         if not sends:
             return []
-        done = "sent" if self.github.answered else "dropped"
+        state = select(_dispatch.c.state).where(_dispatch.c.id == effect.subject_id)
+        sent = self.store.read_now(lambda conn: conn.execute(state).scalar()) == "sent"
+        done = "sent" if sent else "dropped"
         return [Tried(effect.subject_id, {"done": done, "dead": "dead"}.get(end.outcome, "again"))]
 
     async def _job(self, effect: Claimed) -> Note | None:

@@ -106,7 +106,7 @@ class Model:
     def standing(self, told: Told) -> str:
         """The outcome as checks take it: nobody waits for a paused backend of which nothing was heard."""
         outcome = told.outcome()
-        silent = told.state == "sent" and outcome in {"queued", "silent"}
+        silent = told.state in {"planned", "sent"} and outcome in {"queued", "silent"}
         return "paused" if silent and told.backend in self.paused else outcome
 
     def every(self) -> list[Told]:

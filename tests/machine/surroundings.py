@@ -35,7 +35,6 @@ class GitHubOfHistories(RememberedGitHub):
         self.taken: Counter[int] = Counter()
         self.started: set[tuple[RepoName, str]] = set()
         self.comments: list[str] = []
-        self.answered = False
 
     async def dispatch(self, to: Address, event_type: str, client_payload: bytes) -> Located:
         """Start a run, unless fate has it otherwise."""
@@ -49,13 +48,11 @@ class GitHubOfHistories(RememberedGitHub):
         self.started.add((to.repo, json.loads(client_payload)["delivery_id"]))
         if self.fate == "unsaid":
             raise RetryLater("GitHub answered 502.", ambiguous=True, status=502)
-        self.answered = True
         return Located(1, to.repository_id or 1, 2, False, to.repo)
 
     async def find_run(self, of: Address, delivery_id: str, since: datetime) -> bool | None:
         """Whether a run carries this delivery id in its name."""
-        self.answered = (of.repo, delivery_id) in self.started
-        return self.answered
+        return (of.repo, delivery_id) in self.started
 
     async def create_comment(self, on: Address, number: int, body: str) -> int:
         """Take a comment."""
