@@ -13,7 +13,7 @@ from functools import partial
 from relay.github import answers, calls
 from relay.github.asking import SHA, read
 from relay.github.conversations import Conversations
-from relay.github.errors import Invalid
+from relay.github.errors import Invalid, RetryLater
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
 from relay.github.runs import Runs
 from relay.github.tokens import unreadable
@@ -22,6 +22,7 @@ from relay.github.wire import Answer
 # GitHub keeps 1,000 check runs of one name, https://docs.github.com/rest/guides/using-the-rest-api-to-interact-with-checks
 _MOST_CHECK_PAGES = 10
 _NO_COMMIT = "0" * 40
+_UNKNOWN_COMMIT = "no commit found for sha"
 
 
 class GitHubClient(Runs, Conversations):
@@ -46,7 +47,15 @@ class GitHubClient(Runs, Conversations):
         return located
 
     async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
-        answer, _ = await self._ask(on, calls.CHECKS, partial(calls.create_check_run, check=check), repeatable=False)
+        try:
+            answer, _ = await self._ask(
+                on, calls.CHECKS, partial(calls.create_check_run, check=check), repeatable=False
+            )
+        except Invalid as error:
+            if error.status == 422 and _UNKNOWN_COMMIT in error.detail.lower():
+                # A webhook can be quicker than GitHub's own copies of a commit that was pushed just now.
+                raise RetryLater(error.detail, ambiguous=False, reason="commit_unknown", status=422) from None
+            raise
         # The check run exists by now, whatever the answer says; so an unreadable one is ambiguous.
         return read(
             answer,

@@ -146,6 +146,20 @@ async def test_a_created_check_run_with_an_unreadable_answer_is_ambiguous(
     assert (True, "bad_answer") == (caught.value.ambiguous, caught.value.reason)
 
 
+async def test_a_commit_that_github_does_not_know_yet_is_asked_for_again(client: GitHubClient, github: StandIn) -> None:
+    """A webhook can be quicker than GitHub's own copies; a gate that was given up for that would block for ever."""
+    refused = [{"message": f"No commit found for SHA: {HEAD}"}, {"message": "Invalid request."}]
+    answers = [httpx.Response(422, json=body) for body in refused]
+    github.will("POST", "/repos/up/stream/check-runs", *answers)
+
+    with pytest.raises(RetryLater) as caught:
+        await client.create_check_run(UP, a_check())
+    with pytest.raises(Invalid):
+        await client.create_check_run(UP, a_check())
+
+    assert (False, "commit_unknown") == (caught.value.ambiguous, caught.value.reason)
+
+
 async def test_a_vanished_check_run_is_not_an_uninstalled_app(client: GitHubClient, github: StandIn) -> None:
     """The token was just minted, so the app is there; the check run is what is missing."""
     github.will("PATCH", "/repos/up/stream/check-runs/5", httpx.Response(404, json={"message": "Not Found"}))
