@@ -44,7 +44,8 @@ _IS_OPEN = _effect.c.state.in_(bindparam("open_states", ["ready", "running"], ex
 def hold(conn: Connection, repo: RepoName, reason: str, now: datetime) -> tuple[str, ...]:
     """Keep back what this backend has not been told yet; returns the heads concerned.
 
-    What the worker has in its hands at this moment is looked at once more before it is sent (``hold_one``).
+    What the worker has in its hands at this moment, or will try again, is looked at once more before it is sent
+    (``hold_one``).
     """
     waiting = conn.execute(
         select(_dispatch.c.id)
@@ -55,6 +56,8 @@ def hold(conn: Connection, repo: RepoName, reason: str, now: datetime) -> tuple[
             _effect.c.state == "ready",
             _dispatch.c.backend == str(repo),
             _dispatch.c.state.in_(_UNTOLD),
+            # One that was tried may have arrived, and that is asked before anything is held back.
+            _effect.c.attempts == 0,
             # One that reported was told, whatever became of our note of it.
             _dispatch.c.outcome == Outcome.QUEUED.value,
         )

@@ -179,7 +179,7 @@ class Histories(Watched):
             self.model.resume(backend, self.clock.now())
         else:
             self.relay.pause(backend)
-            self.model.pause(backend, self.clock.now())
+            self.model.pause(backend)
 
     @rule(number=numbers, backend=backends)
     def overrides(self, number: int, backend: str) -> None:

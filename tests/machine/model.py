@@ -85,12 +85,11 @@ class Model:
             if (told.delivery, told.state) == (delivery, "dead"):
                 told.state, told.at, told.concluded = "planned", now, None
 
-    def pause(self, backend: str, now: datetime) -> None:
+    def pause(self, backend: str) -> None:
         """Nothing new goes there, and what it has not heard of waits."""
         self.paused.add(backend)
         for told in self.every():
-            held = told.held_until is not None and told.held_until > now
-            if (told.backend, told.outcome(), told.state) == (backend, "queued", "planned") and not held:
+            if (told.backend, told.outcome(), told.state) == (backend, "queued", "planned") and not told.tried:
                 told.state = "paused"
 
     def resume(self, backend: str, now: datetime) -> None:

@@ -78,6 +78,16 @@ def test_a_pause_is_shown_although_a_dying_worker_had_sent(machine: Histories) -
     assert ("completed", "neutral") == machine.shown["crcr/org/npu", S1]
 
 
+def test_a_pause_and_its_end_start_no_second_run(machine: Histories) -> None:
+    """Found by chance: taken by GitHub without an answer, paused before the next try, resumed, and sent once more."""
+    machine.works("unsaid")
+    machine.pauses_or_resumes("org/lab")
+    machine.pauses_or_resumes("org/lab")
+    machine.drains()
+
+    assert {1} == set(machine.relay.github.taken.values())
+
+
 def test_a_few_histories_end_as_the_model_says(sqlite_url: str) -> None:
     """The same ones each time, so that a change which breaks many orders is noticed at once."""
     run(sqlite_url, examples=6, steps=25)

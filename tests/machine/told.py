@@ -48,6 +48,7 @@ class Told:
     state: str = "planned"  # planned, sent, dead, paused, dropped
     sent_at: datetime | None = None
     held_until: datetime | None = None  # A worker has it, so that nobody else can take it back.
+    tried: bool = False  # It may have arrived, whatever we heard.
     said: list[Said] = field(default_factory=list)
     concluded: tuple[str, datetime] | None = None
 

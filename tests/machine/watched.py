@@ -101,6 +101,7 @@ class Watched(RuleBasedStateMachine):
             told = self.ids.get(one.dispatch_id)
             if told is None:
                 continue  # It only notifies.
+            told.tried = True
             told.held_until = now + LEASE if one.result == "held" else None
             if one.result == "sent" and told.state in {"planned", "dead"}:
                 told.state, told.sent_at = "sent", told.sent_at or now
@@ -162,8 +163,9 @@ class Watched(RuleBasedStateMachine):
             self.facts[key] = facts
             if self._expected(*key) is not None:
                 self.left.pop(key, None)
-            else:
-                self.left.setdefault(key, self.shown.get(key))
+            elif (now := self._at_github(*key)) != self.left.setdefault(key, self.shown.get(key)):
+                assert now in self._endings(*key), self._why(*key)
+                self.left[key] = now
             self.shown[key] = self._at_github(*key)
 
     def _check_drained(self) -> None:
@@ -174,7 +176,6 @@ class Watched(RuleBasedStateMachine):
                 assert expected == shown, self._why(*key)
             elif shown is not None:
                 assert shown in self._endings(*key), self._why(*key)
-                self.left[key] = shown
             # A look at GitHub adds to a text that was written what it showed.
             writes = sum(len(run.states) for run in self._runs(*key))
             assert writes <= self.phases[key] + self.slips + self.relay.looks, self._why(*key)
