@@ -54,7 +54,8 @@ def filled_in(runs: Iterable[RunShown]) -> Outcome | None:
         return Outcome(str(worst(bad)))
     if len(ended) < len(newest) or worst(ended) is Conclusion.SUCCESS:
         return Outcome.RUNNING
-    return Outcome(str(worst(ended)))
+    # Settings may let a neutral result pass. A run that ended so is no result, and must not turn a gate green.
+    return Outcome.SKIPPED if worst(ended) is Conclusion.SKIPPED else Outcome.SILENT
 
 
 def at_deadline(ours: Outcome, runs: Iterable[RunShown], *, reported: bool) -> Outcome:

@@ -8,7 +8,7 @@ import pytest
 
 from levels.legs import fold
 from levels.lifecycle import Expectation, stand
-from levels.outcomes import Conclusion, Outcome
+from levels.outcomes import MAY_TURN_GREEN, Conclusion, Outcome
 from levels.witness import RunShown, at_deadline, conclusion_shown, filled_in, newest_attempts
 from tests.levels.reports import report
 
@@ -55,7 +55,7 @@ def test_no_run_says_nothing() -> None:
         (("timed_out",), "timed_out", "timed_out", "timed_out"),
         (("action_required",), "action_required", "action_required", "action_required"),
         (("skipped",), "skipped", "skipped", "lost"),
-        (("neutral",), "neutral", "neutral", "lost"),
+        (("neutral",), "silent", "silent", "lost"),
         (("success", "skipped"), "skipped", "skipped", "lost"),
         (("success", None), "running", "timed_out", "timed_out"),
         (("failure", None), "failure", "failure", "failure"),
@@ -96,3 +96,11 @@ def test_a_late_leg_does_not_undo_a_run_that_failed(end: str) -> None:
     assert end == stand(legs, Expectation(), concluded=Outcome(end)).outcome
     assert end == stand(fold([report("success", 5)]), Expectation(jobs=2), concluded=Outcome(end)).outcome
     assert "success" == stand(fold([report("success", 5)]), Expectation(jobs=1), concluded=Outcome(end)).outcome
+
+
+@pytest.mark.parametrize("end", Conclusion)
+def test_no_setting_can_turn_a_gate_green_by_what_a_run_shows(end: Conclusion) -> None:
+    """Only a result may, and a run is none: not even the neutral end that settings may let pass."""
+    outcome = filled_in([RunShown("1", 1, end)])
+
+    assert outcome not in MAY_TURN_GREEN
