@@ -167,6 +167,8 @@ class GitHubPerformer:
             return self._rerunner.gave_up(effect, detail)
         if effect.kind is Kind.CANCEL_RUNS:
             return self._canceller.gave_up(effect, detail)
+        if effect.kind is Kind.OBSERVE:
+            return self._observer.gave_up(effect.subject_id, detail)
         if effect.kind is Kind.PIN_BACKEND:
             repo = RepoName.parse(effect.subject)
             return lambda conn, now: dispatching.note_backend_error(conn, repo, f"{reason}: {detail}", now)

@@ -35,6 +35,11 @@ class Observer:
         look = await self._look(facts)
         return lambda conn, now: note_observed(conn, dispatch_id, look, self._terms, now)
 
+    def gave_up(self, dispatch_id: int, detail: str) -> Note:
+        """GitHub failed for too long: the dispatch stands on claims alone, and its check and page say so."""
+        look = Look(note=not_observable(detail), blind=True)
+        return lambda conn, now: note_observed(conn, dispatch_id, look, self._terms, now)
+
     async def _look(self, facts: ToObserve) -> Look:
         if facts.elsewhere:
             return Look(note=not_at_github(), blind=True)

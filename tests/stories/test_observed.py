@@ -165,3 +165,17 @@ def test_a_look_that_fails_finds_the_truth_later(world: World, endpoint: str, ki
     world.pass_time(timedelta(minutes=3))
 
     assert "failure" == ends(world, pr, GATE, "failure").conclusion
+
+
+def test_a_look_that_fails_for_good_is_told_and_the_claim_stands(world: World) -> None:
+    """GitHub was asked until it was given up: whoever reads the claim learns that nobody could check it."""
+    world.given = {"retry_scale": 0.0001}
+    backend, pr, run = told(world, LIAR)
+    world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("GET", "/actions/", backend.name), times=None))
+    claims(backend, run)
+    ends(world, pr, GATE, "success")
+
+    world.pass_time(A_LOOK_LATER)
+
+    assert "could not be looked at" in looked(world, run)["observe_note"]
+    assert "success" == ends(world, pr, GATE, "success").conclusion
