@@ -74,7 +74,7 @@ class Model:
 
     def tell(self, head: Head, backend: str, delivery: str, now: datetime) -> Told:
         """A new dispatch, which decides from now on."""
-        told = Told(backend, self.levels[backend] or 0, self.promises[backend], now, delivery)
+        told = Told(backend, self.levels[backend] or 0, self.promises[backend], now, delivery, len(self.every()))
         told.state = "paused" if backend in self.paused else "planned"
         head.told.append(told)
         return told
@@ -162,7 +162,7 @@ class Model:
                 shown.append(told)
         if not shown:
             return None
-        told = min(shown, key=lambda one: WORST.index(self.effect(one, sha)))
+        told = min(shown, key=lambda one: (WORST.index(self.effect(one, sha)), one.number))
         outcome = self.standing(told)
         if outcome in WAITING:
             return ("queued" if outcome == "queued" else "in_progress"), None

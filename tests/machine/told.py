@@ -45,6 +45,7 @@ class Told:
     promise: Promise
     at: datetime
     delivery: str
+    number: int = 0  # How many were told before it.
     state: str = "planned"  # planned, sent, dead, paused, dropped
     sent_at: datetime | None = None
     held_until: datetime | None = None  # A worker has it, so that nobody else can take it back.
