@@ -48,6 +48,7 @@ def all_mutations(root: Path) -> list[Mutation]:
         *_cells(_Source(root, powers), "POWERS", {"Show": _members(root, powers, "Show")}),
         *_cells(_Source(root, outcomes), "GATE_TABLE", {"GateEffect": _members(root, outcomes, "GateEffect")}),
         *_cells(_Source(root, gate), "CONCLUSIONS", {"Conclusion": ["SUCCESS", "FAILURE", "NEUTRAL"]}),
+        *_cells(_Source(root, gate), "OVERRIDDEN", {"GateEffect": _members(root, outcomes, "GateEffect")}),
         *_neighbours(_Source(root, outcomes), "WORST_FIRST"),
         *_neighbours(_Source(root, gate), "WORST_FIRST"),
         *_neighbours(_Source(root, "levels/legs.py"), "_PLACES"),

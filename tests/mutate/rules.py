@@ -290,7 +290,11 @@ RULES = (
         "        effect = GateEffect.STEPS_DOWN\n",
     ),
     Rule("bad settings are refused at once", GATE, "    check_overrides(overrides)\n    lines", "    lines"),
-    Rule("settings reach the gate", GATE, "overrides=overrides)\n    return Line", ")\n    return Line"),
+    Rule(
+        "settings reach the gate", GATE, "on_silence=one.on_silence, overrides=overrides)", "on_silence=one.on_silence)"
+    ),
+    Rule("only an override overrides", GATE, "    if one.overridden:\n", "    if True:\n"),
+    Rule("an override reaches the gate", GATE, "    if one.overridden:\n", "    if False:\n"),
     Rule(
         "pending is not completed",
         GATE,

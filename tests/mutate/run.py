@@ -1,5 +1,8 @@
 """Flip each cell of the policy tables and each rule of the fold, one at a time: every flip must fail a test.
 
+Each flip of the outcome table is tried twice: on the tests of its room, and once more on nothing but the story of that
+outcome, told by the whole relay.
+
     python tests/mutate/run.py              all flips; exit 1 if one survives, 2 if the tool itself cannot work
     python tests/mutate/run.py --only TEXT  those whose name contains the text
     python tests/mutate/run.py --list       name them, after checking that each still fits the source
@@ -12,16 +15,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from mutations import CannotMutateError, Mutation, all_mutations
 
@@ -32,13 +37,22 @@ TESTS = ("tests/levels",)
 NEAREST = {
     "levels/powers.py": ("tests/levels/test_powers.py",),
     "levels/outcomes.py": ("tests/levels/test_outcomes.py",),
-    "levels/gate.py": ("tests/levels/test_gate.py",),
+    "levels/gate.py": ("tests/levels/test_gate.py", "tests/levels/test_gate_overridden.py"),
     "levels/legs.py": ("tests/levels/test_fold.py", "tests/levels/test_attempts.py"),
     "levels/lifecycle.py": ("tests/levels/test_standing.py",),
 }
-#: Nothing else of the tree is needed to run them; a story's rooms come here with the story.
-PARTS = ("allowlist", "levels", "tests/levels", "pyproject.toml")
-WORKERS = 2
+#: The story that tells of one row of the outcome table, by the row's name in lower case.
+STORIES = "tests/stories/test_outcome_table.py"
+STORY = STORIES + "::test_each_outcome_means_its_cell_for_the_merge[{row}]"
+#: The rows without one: what is not required never stands on an open change, so no reader can meet its cell.
+UNTOLD = ("not_required",)
+#: Nothing else of the tree is needed to run them.
+PARTS = ("allowlist", "levels", "relay", "tests", "pyproject.toml")
+_CELL = re.compile(r"GATE_TABLE\[(?P<row>[A-Z_]+)\]")
+#: A story waits more than it computes.
+WORKERS = 3
+#: What the relay is built on takes longer to import than a story to tell.
+LIBRARIES = ("alembic", "fastapi", "fastapi.testclient", "httpx2", "jwt", "sqlmodel", "structlog", "uvicorn")
 EXAMPLES = 40
 #: A flip may make a loop endless. The kernel ends it after this many seconds of its own CPU time.
 CPU_SECONDS = 60
@@ -54,6 +68,13 @@ class Verdict:
     seconds: float
 
 
+class Trial(NamedTuple):
+    """One flip, and the tests to run on it: stage by stage, until one fails."""
+
+    mutation: Mutation
+    stages: tuple[tuple[str, ...], ...]
+
+
 class ToolFailed(Exception):  # noqa: N818
     """The tests could not be run at all, so nothing can be said of any flip."""
 
@@ -62,16 +83,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is the answer."""
     options = _options(arguments)
     try:
-        chosen = [mutation for mutation in all_mutations(ROOT) if options.only in mutation.name]
+        chosen = [trial for trial in _trials(all_mutations(ROOT), options.tests) if options.only in trial.mutation.name]
         if not chosen:
             raise ToolFailed(f"no flip has {options.only!r} in its name; --list shows them all")
         if options.list:
-            print("\n".join(mutation.name for mutation in chosen))
+            print("\n".join(trial.mutation.name for trial in chosen))
             return 0
         began = time.monotonic()
-        width = max(len(mutation.name) for mutation in chosen)
+        width = max(len(trial.mutation.name) for trial in chosen)
         verdicts = []
-        for verdict in _run(chosen, options.tests):
+        for verdict in _run(chosen):
             print(f"{verdict.name:{width}}  {verdict.seconds:5.1f} s  {verdict.noticed_by or 'SURVIVED'}", flush=True)
             verdicts.append(verdict)
     except (CannotMutateError, ToolFailed) as error:
@@ -88,22 +109,34 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _run(chosen: list[Mutation], instead: list[str] | None) -> Iterator[Verdict]:
+def _trials(mutations: Sequence[Mutation], instead: list[str] | None) -> list[Trial]:
+    """Each flip with the tests that may notice it, stage by stage; those of the outcome table also with their story."""
+    if instead:
+        return [Trial(mutation, (tuple(instead),)) for mutation in mutations]
+    trials = [Trial(mutation, (NEAREST.get(mutation.file, ()), TESTS)) for mutation in mutations]
+    for mutation in mutations:
+        cell = _CELL.match(mutation.name)
+        if cell is not None and (row := cell["row"].lower()) not in UNTOLD:
+            told = replace(mutation, name=f"in a story, {mutation.name}")
+            trials.append(Trial(told, ((STORY.format(row=row),),)))
+    return trials
+
+
+def _run(chosen: list[Trial]) -> Iterator[Verdict]:
     """The unflipped tests first, since a flip means nothing where they fail already; then every flip."""
-    every = tuple(instead or TESTS)
     _load_plugins()
     with tempfile.TemporaryDirectory(prefix="mutate-") as scratch:
         free = [_copy(Path(scratch) / f"tree-{number}") for number in range(WORKERS)]
-        _check_unflipped(free[0], every)
+        # In the order in which they are first needed.
+        _check_unflipped(free[0], tuple(dict.fromkeys(test for trial in chosen for test in trial.stages[-1])))
         running: dict[int, tuple[Path, Mutation, float]] = {}
         waiting = list(reversed(chosen))
         while waiting or running:
             while waiting and free:
-                tree, mutation = free.pop(), waiting.pop()
+                tree, (mutation, stages) = free.pop(), waiting.pop()
                 file = tree / mutation.file
                 file.write_text(mutation.apply(file.read_text(encoding="utf-8")), encoding="utf-8")
-                nearest = () if instead else NEAREST.get(mutation.file, ())
-                running[_start(tree, nearest, every)] = (tree, mutation, time.monotonic())
+                running[_start(tree, *stages)] = (tree, mutation, time.monotonic())
             child, status = os.wait()
             tree, mutation, began = running.pop(child)
             yield Verdict(mutation.name, _noticed(tree, mutation.name, status), time.monotonic() - began)
@@ -112,9 +145,11 @@ def _run(chosen: list[Mutation], instead: list[str] | None) -> Iterator[Verdict]
 
 
 def _load_plugins() -> None:
-    """Import pytest's plugins in the parent, once for all forks; no code under test is among them."""
+    """Import pytest's plugins and libraries in the parent, once for all forks; no code under test is among them."""
     for plugin in entry_points(group="pytest11"):
         plugin.load()
+    for library in LIBRARIES:
+        import_module(library)
     loaded = [name for name in ("allowlist", "levels", "relay") if name in sys.modules]
     if loaded:
         raise ToolFailed(f"{', '.join(loaded)} is loaded before any flip; each fork would test that and not its copy")

@@ -46,6 +46,14 @@ def starts(_world: World, backend: Backend) -> None:
     assert 200 == backend.callback(backend.wait_for_runs()[0], "in_progress", job="test").status
 
 
+def runs(world: World, backend: Backend) -> None:
+    """Its job begins, and its own check says so: the gate looks as before, and must have been looked at since."""
+    starts(world, backend)
+    sha = backend.runs[0].client_payload["relay"]["change"]["head_sha"]
+    wait_until(lambda: world.up.checks(sha)[f"crcr/{NAME}"].status == "in_progress", SECONDS, what="a running check")
+    world.idle()
+
+
 def starts_and_vanishes(world: World, backend: Backend) -> None:
     """Its job begins, and its time is over."""
     starts(world, backend)
@@ -101,7 +109,7 @@ class Cell:
 PENDING, NOBODY = "Waiting for org/backend since", "No backend holds this back"
 CELLS = {
     Outcome.QUEUED: Cell(nothing, None, PENDING),
-    Outcome.RUNNING: Cell(starts, None, PENDING),
+    Outcome.RUNNING: Cell(runs, None, PENDING),
     Outcome.SUCCESS: Cell(says("success"), "success", "org/backend passed"),
     Outcome.FAILURE: Cell(says("failure"), "failure", "org/backend failed"),
     Outcome.CANCELLED: Cell(says("cancelled"), "failure", "org/backend was cancelled"),
