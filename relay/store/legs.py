@@ -107,7 +107,7 @@ def refold(conn: Connection, told: Told, run_id: str, run_attempt: int, job_name
     kept = conn.execute(JOBS, {"dispatch_id": told.id}).all()
     others = [row for row in kept if (row.run_id, row.job_name) != (run_id, job_name)]
     mine = [row for row in kept if (row.run_id, row.job_name) == (run_id, job_name)]
-    legs, values = _fold_rows(told, said, attempts)
+    legs, values = _fold_rows(told, said)
     legs_changed = _write_difference(conn, mine, values)
     if told.state in _DECIDED_BY_US:
         return Changed(outcome=False, legs=legs_changed, settled=True)
@@ -122,9 +122,7 @@ def refold(conn: Connection, told: Told, run_id: str, run_attempt: int, job_name
     return stand_on(conn, told, every, attempts, NOTHING, now, late=late, legs_changed=legs_changed)
 
 
-def _fold_rows(
-    told: Told, said: Sequence[Row[Any]], attempts: Attempts
-) -> tuple[list[Leg], dict[tuple[object, ...], dict[str, object]]]:
+def _fold_rows(told: Told, said: Sequence[Row[Any]]) -> tuple[list[Leg], dict[tuple[object, ...], dict[str, object]]]:
     """The legs of one job, and the row each should have. Reports that decide nothing make legs that decide nothing."""
     by_id = {row.id: row for row in said}
     by_combination = {row.combination: row for row in said}
@@ -158,7 +156,7 @@ def _fold_rows(
             "failure_class": leg.failure_class,
             "conflicting": leg.conflicting,
             "deciding": decides,
-            "late": _came_after_conclusion(told, leg) and _is_late(told, attempts, leg.run_id, leg.run_attempt),
+            "late": _leg_is_late(told, leg),
             "url": source.url,
             "artifact_url": source.artifact_url,
         }
@@ -224,6 +222,12 @@ def _is_late(told: Told, attempts: Attempts, run_id: str, run_attempt: int) -> b
     return run_attempt == 1 or attempt.began_at <= told.concluded_at
 
 
-def _came_after_conclusion(told: Told, leg: Leg) -> bool:
+def _leg_is_late(told: Told, leg: Leg) -> bool:
+    """Whether this leg's word came after we had concluded, in an attempt that ran when we did.
+
+    It asks the leg alone: what other jobs of the attempt report later must not change this row.
+    """
     came = leg.completed_at or leg.started_at
-    return told.concluded_at is not None and came is not None and came > told.concluded_at
+    if told.concluded_at is None or came is None or came <= told.concluded_at:
+        return False
+    return leg.run_attempt == 1 or (leg.started_at is not None and leg.started_at <= told.concluded_at)

@@ -116,6 +116,17 @@ def test_any_order_and_any_repetition_give_the_same_rows(
     assert in_order == in_any
 
 
+def test_what_one_job_reports_makes_no_other_job_late(bench: Bench) -> None:
+    """Two jobs of a re-run, begun at the moment we gave up and after it: each row tells of its own job."""
+    again = [Said("1", 2, job, None, None, None, None) for job in "ab"]
+    said = [Said("1", 1, "a", None, None, None, None), _START, _START, *again]
+
+    in_order = outcome(bench, "in order", [0, 3, 4], said, True)
+    in_any = outcome(bench, "in any", [0, 4, 3], said, True)
+
+    assert in_order == in_any
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1), (1, 1, 2, 0, 0)])
 @pytest.mark.parametrize("gave_up", [False, True])
 def test_start_end_and_a_failed_rerun_mean_the_same_in_any_order(
