@@ -98,9 +98,13 @@ def upgrade() -> None:
     with op.batch_alter_table("dispatch", schema=None) as batch_op:
         batch_op.add_column(sa.Column("cause", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
         batch_op.add_column(sa.Column("rerun_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True))
-        batch_op.add_column(sa.Column("rerun_by", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
+        batch_op.add_column(
+            sa.Column("rerun_by", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default="")
+        )
         batch_op.add_column(sa.Column("observed_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True))
-        batch_op.add_column(sa.Column("observe_note", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default=""))
+        batch_op.add_column(
+            sa.Column("observe_note", sqlmodel.sql.sqltypes.AutoString(), nullable=False, server_default="")
+        )
         batch_op.create_index(
             "ix_dispatch_paused",
             ["backend"],
