@@ -34,7 +34,7 @@ test: $(VENV)/dev.stamp ## Every test
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 quick: $(VENV)/dev.stamp ## The fast tests, under a minute
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -q -m "not slow and not postgres and not npm"
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -q -m "not slow and not whole and not postgres and not npm"
 
 check: $(VENV)/dev.stamp ## Lint, types, import contracts, and our own YAML
 	@$(VENV)/bin/ruff check .

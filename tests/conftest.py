@@ -19,6 +19,17 @@ from relay.store import schema
 from relay.store.engine import Store, make_engine
 from relay.store.tables import metadata
 
+#: Where tests start processes or run the whole service over HTTP. `make quick` leaves them out.
+_WHOLE = ("stories", "demo", "machine", "mutate", "callback_action", "simulator", "test_cli.py", "test_documents.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of whole processes by the room they stand in, so that none can be forgotten."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in _WHOLE:
+            item.add_marker(pytest.mark.whole)
+
 
 class Clock:
     """Time as the tests tell it."""
