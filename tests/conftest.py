@@ -20,7 +20,27 @@ from relay.store.engine import Store, make_engine
 from relay.store.tables import metadata
 
 #: Where tests start processes or run the whole service over HTTP. `make quick` leaves them out.
-_WHOLE = ("stories", "demo", "machine", "mutate", "callback_action", "simulator", "test_cli.py", "test_documents.py")
+_WHOLE = (
+    "callback_action",
+    "contract",
+    "demo",
+    "machine",
+    "mutate",
+    "simulator",
+    "stories",
+    "test_cli.py",
+    "test_documents.py",
+)
+    "stories",
+    "demo",
+    "contract",
+    "machine",
+    "mutate",
+    "callback_action",
+    "simulator",
+    "test_cli.py",
+    "test_documents.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -128,6 +128,7 @@ def test_started_in_one_job_and_finished_in_another_is_one_result(bench: Bench) 
     assert ("2", 120.0, 300.0) == (job.check_run_id, job.queue_seconds, job.execution_seconds)
 
 
+@pytest.mark.slow
 def test_a_burst_of_many_jobs_is_kept_whole(bench: Bench) -> None:
     """47 jobs report twice and send each again, within a minute (CASES 21)."""
     bench.told("org/l2", Level.L2)

@@ -85,6 +85,7 @@ def test_every_page_is_well_formed_and_can_be_walked_without_eyes(shown: Shown) 
         assert "en" == page.all("html")[0]["lang"]
 
 
+@pytest.mark.slow
 def test_no_link_of_ours_leads_nowhere(by_sqlite: Shown) -> None:
     """Every address on every page that is ours is answered."""
     pages = every_page(by_sqlite, history(by_sqlite))

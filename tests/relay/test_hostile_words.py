@@ -184,6 +184,7 @@ def test_a_private_backend_keeps_its_names() -> None:
 # --- Size ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("char", ["x", "測", "😀"])
 def test_any_number_of_jobs_and_tests_fits(char: str) -> None:
     """347 jobs with 1,000 failing tests each: GitHub takes 65,535 characters, and what is left out is counted."""

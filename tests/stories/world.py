@@ -193,6 +193,18 @@ class World:
         """Wait until the relay owes nothing that is due."""
         wait_until(lambda: self.metric("crcr_oldest_effect_seconds") == 0, timeout, what="an outbox without backlog")
 
+    def hushed(self, seconds: float = 0.5) -> None:
+        """Wait until GitHub has been asked nothing for so long.
+
+        Where lanes are blocked by retries there is no idle relay to wait for; and time that passes in the middle of a
+        request would run out its lease, which is another story.
+        """
+        asked, since = len(self.sim.log), time.monotonic()
+        while time.monotonic() - since < seconds:
+            time.sleep(0.05)
+            if len(self.sim.log) != asked:
+                asked, since = len(self.sim.log), time.monotonic()
+
     def metric(self, name: str) -> float:
         """One figure of the relay's own page; for waiting, never for asserting."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:

@@ -281,6 +281,7 @@ def due(store: Store) -> datetime:
     return found
 
 
+@pytest.mark.slow
 def test_what_cannot_be_noted_is_not_repeated_for_ever(store: Store, clock: Clock) -> None:
     """A note of ours that always fails ends as a dead letter, after as many tries as any other failure."""
 
@@ -320,6 +321,7 @@ def test_waits_are_spread_by_a_fifth_either_way(share: float, clock: Clock) -> N
     assert next_try(len(SCHEDULE), clock.now(), lambda: share) is None
 
 
+@pytest.mark.slow
 def test_endings_outlive_a_database_that_is_away(store: Store, clock: Clock) -> None:
     """What was done while the database was gone is noted when it is back, and not done a second time."""
     put(store, clock, "lane 1", "lane 2")
