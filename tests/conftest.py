@@ -31,16 +31,6 @@ _WHOLE = (
     "test_cli.py",
     "test_documents.py",
 )
-    "stories",
-    "demo",
-    "contract",
-    "machine",
-    "mutate",
-    "callback_action",
-    "simulator",
-    "test_cli.py",
-    "test_documents.py",
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
