@@ -114,9 +114,7 @@ class Settings(BaseSettings):
     hud_api_url: str | None = Field(None, description="Where reports are forwarded; off when unset.")
     hud_key: SecretStr | None = Field(None, description="Sent to the HUD as x-hud-internal-bot.")
     public_url: str = Field("http://127.0.0.1:8000", description="Where people and backends reach this service.")
-    label_prefix: str = Field(
-        "ciflow/crcr/", pattern=r"^[\w./:-]{1,40}$", description="What an L3 label starts with."
-    )
+    label_prefix: str = Field("ciflow/crcr/", pattern=r"^[\w./:-]{1,40}$", description="What an L3 label starts with.")
     checks: Literal["backend", "job"] = Field("backend", description="job adds production's names, one per job.")
     retention_days: int = Field(90, ge=1, le=36_500, description="How long rows of a finished change are kept.")
     legacy_ignored: bool = Field(False, description="Answer L1 and unlisted callers 200 ignored, as production does.")
