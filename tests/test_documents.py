@@ -239,7 +239,9 @@ def test_make_help_names_every_target() -> None:
 
 def test_make_demo_runs_the_demo() -> None:
     """Which tests/demo runs for real."""
-    said = subprocess.run([MAKE, "-n", "demo", "ONCE=1"], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [MAKE, "--no-print-directory", "-n", "demo", "ONCE=1"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
 
     assert ".venv/bin/python -m relay demo --once" == said.stdout.splitlines()[-1]
 
