@@ -33,7 +33,7 @@ from relay.edge.reader import InForce
 from relay.edge.webhook import webhook_router
 from relay.facts import Place
 from relay.github.client import GitHubClient
-from relay.github.http import AsyncClient, new_http_client, new_http_pool
+from relay.github.http import AsyncClient, OpenTransport, new_http_client, new_http_pool
 from relay.github.keys import AppKey, Apps, BadKey
 from relay.hud import HudClient
 from relay.metrics import Metrics
@@ -92,19 +92,28 @@ class Relay:
         self.store.close()
 
 
-def build(settings: Settings, *, now: Now = system_now, chance: Chance | None = None, migrate: bool = True) -> Relay:
+def build(
+    settings: Settings,
+    *,
+    now: Now = system_now,
+    chance: Chance | None = None,
+    migrate: bool = True,
+    open_store: Callable[[str], Store] = Store,
+    transport: OpenTransport | None = None,
+) -> Relay:
     """Build every part. Brings the database to the newest schema first.
 
+    ``open_store`` and ``transport`` stand between us and the outside, for whoever must see each commit and request.
     Raises SettingsError for keys that are none, StoreDownError when the database cannot be reached.
     """
     chance = chance or Chance()
     apps = _apps(settings)
-    store = Store(settings.database_url)
+    store = open_store(settings.database_url)
     try:
         if migrate:
             _migrate(store)
         keys = _capability_keys(settings, store, now)
-        return _assemble(settings, store, apps, keys, now, chance)
+        return _assemble(settings, store, apps, keys, now, chance, transport)
     except BaseException:
         store.close()
         raise
@@ -142,7 +151,15 @@ def _capability_keys(settings: Settings, store: Store, now: Now) -> CapabilityKe
         raise SettingsError(f"CRCR_{error}") from None
 
 
-def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys, now: Now, chance: Chance) -> Relay:
+def _assemble(
+    settings: Settings,
+    store: Store,
+    apps: Apps,
+    keys: CapabilityKeys,
+    now: Now,
+    chance: Chance,
+    transport: OpenTransport | None,
+) -> Relay:
     metrics = Metrics()
     agent = f"cross-repo-ci-relay/{version('cross-repo-ci-relay')}"
     terms = CheckTerms(
@@ -155,14 +172,14 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
     github = GitHubClient(
         apps=apps,
         upstream=settings.upstream,
-        http=new_http_pool(user_agent=agent),
+        http=new_http_pool(user_agent=agent, transport=transport),
         api_url=settings.github_api_url,
         now=now,
         observe=metrics.github,
     )
     # GitHub, the HUD and the issuers' keys have connections each, so that none waits behind another's.
-    http = new_http_client(user_agent=agent)
-    hud = _hud(settings, agent, now)
+    http = new_http_client(user_agent=agent, transport=None if transport is None else transport())
+    hud = _hud(settings, agent, now, transport)
     woken: list[Callable[[], None]] = []
 
     def wake() -> None:
@@ -258,10 +275,10 @@ def _assemble(settings: Settings, store: Store, apps: Apps, keys: CapabilityKeys
     )
 
 
-def _hud(settings: Settings, agent: str, now: Now) -> HudClient | None:
+def _hud(settings: Settings, agent: str, now: Now, transport: OpenTransport | None) -> HudClient | None:
     if settings.hud_api_url is None or settings.hud_key is None:
         return None
-    http = new_http_pool(user_agent=agent)
+    http = new_http_pool(user_agent=agent, transport=transport)
     return HudClient(http, url=settings.hud_api_url, key=settings.hud_key.get_secret_value(), now=now)
 
 

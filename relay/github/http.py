@@ -6,12 +6,13 @@ A client costs 20 to 50 ms to build (its TLS context), so a process builds one p
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from httpx2 import (
     AsyncBaseTransport,
     AsyncClient,
+    AsyncHTTPTransport,
     ConnectError,
     ConnectTimeout,
     HTTPError,
@@ -27,10 +28,13 @@ from httpx2 import (
 
 __all__ = [
     "NEVER_SENT",
+    "AsyncBaseTransport",
     "AsyncClient",
+    "AsyncHTTPTransport",
     "HTTPError",
     "HttpPool",
     "InvalidURL",
+    "OpenTransport",
     "Request",
     "Response",
     "TimeoutException",
@@ -40,6 +44,9 @@ __all__ = [
 
 #: Failures after which the peer cannot have seen the request. After any other it may have acted on it.
 NEVER_SENT = (ConnectError, ConnectTimeout, PoolTimeout)
+
+#: What one client sends its requests through; each client asks for one of its own.
+OpenTransport = Callable[[], AsyncBaseTransport]
 
 
 # httpx2 looks at the socket of every idle connection of a client at each request, so many small clients cost less than
@@ -76,10 +83,26 @@ class HttpPool:
             await client.aclose()
 
 
-def new_http_pool(*, user_agent: str, timeout: float = 10.0, trust: ssl.SSLContext | None = None) -> HttpPool:
+def new_http_pool(
+    *,
+    user_agent: str,
+    timeout: float = 10.0,
+    trust: ssl.SSLContext | None = None,
+    transport: OpenTransport | None = None,
+) -> HttpPool:
     """A pool of clients as ``new_http_client`` makes them, for a hundred requests in flight to one peer."""
     shared = trust if trust is not None else create_ssl_context()
-    return HttpPool([new_http_client(user_agent=user_agent, timeout=timeout, trust=shared) for _ in range(_CLIENTS)])
+    return HttpPool(
+        [
+            new_http_client(
+                user_agent=user_agent,
+                timeout=timeout,
+                trust=shared,
+                transport=None if transport is None else transport(),
+            )
+            for _ in range(_CLIENTS)
+        ]
+    )
 
 
 def new_http_client(
