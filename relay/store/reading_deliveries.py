@@ -190,8 +190,8 @@ def dead_letters(conn: Connection, *, before: int | None = None, limit: int = US
 
 
 def _lines() -> Any:
-    """Deliveries with their changes; the payload, which is a body, is never read."""
-    wanted = [column for column in _delivery.c if column.name != "payload"]
+    """Deliveries with their changes; the payload, which is a body, and what was decided from are never read."""
+    wanted = [column for column in _delivery.c if column.name not in {"payload", "ground"}]
     return select(*wanted, _change.c.kind, _change.c.number, _change.c.head_sha).select_from(
         _delivery.outerjoin(_change, _change.c.id == _delivery.c.change_id)
     )

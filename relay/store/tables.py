@@ -14,6 +14,7 @@ from sqlalchemy import Index, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 from relay.store.columns import BIG, counted
+from relay.store.tables_lasting import AllowlistVersion, CombinationHistory, DispatchHistory, Document
 from relay.store.tables_people import Audit, Command, Comment, Override
 
 
@@ -30,6 +31,7 @@ class Delivery(SQLModel, table=True):
     change_id: int | None = Field(default=None, sa_type=BIG, index=True)
     payload: str = Field(sa_type=Text)  # The trimmed webhook as it is forwarded, JSON.
     plan: str = Field(sa_type=Text)  # What was decided: JSON list of {effect, backend, reason}.
+    ground: str | None = Field(default=None, sa_type=Text)  # What that was decided from (relay.grounds), if kept.
 
 
 class Change(SQLModel, table=True):
@@ -362,31 +364,21 @@ class Observation(SQLModel, table=True):
     seen_at: datetime
 
 
-class Document(SQLModel, table=True):
-    """A text the service keeps by name: the last good allowlist, the key that was made when none was set."""
-
-    __tablename__ = "document"
-    key: str = Field(primary_key=True, max_length=128)
-    body: str = Field(sa_type=Text)
-    etag: str | None = None
-    digest: str = ""
-    updated_at: datetime
-    checked_at: datetime
-    note: str = Field(default="", sa_type=Text)
-
-
 metadata = SQLModel.metadata
 
 __all__ = [
+    "AllowlistVersion",
     "Attempt",
     "Audit",
     "Backend",
     "Change",
     "Check",
+    "CombinationHistory",
     "Command",
     "Comment",
     "Delivery",
     "Dispatch",
+    "DispatchHistory",
     "Document",
     "Effect",
     "Job",
