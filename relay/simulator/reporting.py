@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 REPORT_SCRIPT = Path(relay.__file__).parent.parent / "callback_action" / "report.py"
 #: A reporting step that hangs is ended as a failed one.
 STEP_SECONDS = 60.0
-#: How often a direct report is sent again when it could not be taken, as the script does.
+#: How often a direct report is sent when it cannot be taken, unless a scenario sets ``tries``; the waits between double
+#: up to a second. The script tries for longer, and so it should where the receiver is to be away for longer.
 DIRECT_TRIES = 3
+LONGEST_WAIT = 1.0
 
 
 def junit_xml(plan: JobPlan) -> str:
@@ -56,6 +58,7 @@ class Step:
     def __init__(self, world: World, script: Path = REPORT_SCRIPT) -> None:
         self._world = world
         self.script = script
+        self.tries = DIRECT_TRIES
         self._client: httpx2.AsyncClient | None = None
 
     async def in_process(self, run: Run, attempt: Attempt, job: Job, status: str) -> StepOutcome:
@@ -181,9 +184,9 @@ class Step:
         if target is None:
             return StepOutcome(status, 1, "no callback URL is known")
         outcome = StepOutcome(status, 1, "not sent")
-        for number in range(DIRECT_TRIES):
+        for number in range(self.tries):
             if number:
-                await asyncio.sleep(0.1 * 2**number)
+                await asyncio.sleep(min(0.1 * 2**number, LONGEST_WAIT))
             code, text = await self.send(target, self._token(run, attempt, job), body)
             outcome = StepOutcome(status, 0 if code == 200 else 1, text, code or None)
             if code and code != 429 and code < 500:
