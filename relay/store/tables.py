@@ -15,6 +15,7 @@ from sqlmodel import Field, SQLModel
 
 from relay.store.columns import BIG, counted
 from relay.store.tables_lasting import AllowlistVersion, CombinationHistory, DispatchHistory, Document
+from relay.store.tables_gaps import Gap, Listing, Turn
 from relay.store.tables_people import Audit, Command, Comment, Override
 
 
@@ -381,11 +382,14 @@ __all__ = [
     "DispatchHistory",
     "Document",
     "Effect",
+    "Gap",
     "Job",
+    "Listing",
     "Observation",
     "Override",
     "Pacing",
     "Report",
     "TestResult",
+    "Turn",
     "metadata",
 ]
