@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from relay.effects import Kind, NewEffect
+from relay.store.postgres import announce
 from relay.store.tables import Attempt, Effect, Pacing
 
 #: A claim that nobody comes back from is free again after this long. Longer than any single GitHub call may take.
@@ -107,6 +108,8 @@ def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> No
     ]
     for start in range(0, len(values), _BATCH):
         conn.execute(on_conflict_do_nothing(conn, _effect), values[start : start + _BATCH])
+    if any(not effect.delay for effect in effects):
+        announce(conn)
 
 
 def _claim_statement(dialect: str) -> Any:
@@ -331,6 +334,7 @@ def revive(
         .values(state="ready", due=now, failures=0, finished_at=None, coalesce_key=None)
         .returning(_effect.c.subject_id)
     )
+    announce(conn)
     return tuple(sorted({row.subject_id for row in revived}))
 
 
