@@ -14,8 +14,8 @@ from sqlalchemy import Index, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 from relay.store.columns import BIG, counted
-from relay.store.tables_lasting import AllowlistVersion, CombinationHistory, DispatchHistory, Document
 from relay.store.tables_gaps import Gap, Listing, Turn
+from relay.store.tables_lasting import AllowlistVersion, CombinationHistory, DispatchHistory, Document
 from relay.store.tables_people import Audit, Command, Comment, Override
 
 

@@ -1,4 +1,4 @@
-"""What never reached us, as tables: gaps found and healed, since when each backend asks for what, and whose turn it is."""
+"""What never reached us, as tables: gaps, since when each backend asks for what it does, and whose turn it is."""
 
 from __future__ import annotations
 
