@@ -116,6 +116,13 @@ class Entry:
     cancel_on_close: bool = False
     legacy: bool = False
     on_silence: OnSilence = OnSilence.STEP_DOWN
+    #: The allowlist's own level, while something else has lowered ``level`` for a time.
+    lowered_from: Level | None = None
+
+    @property
+    def promised(self) -> Level:
+        """The level by which it is bound: what is lowered for a time is owed again when that time is over."""
+        return self.level if self.lowered_from is None else max(self.level, self.lowered_from)
 
 
 class Severity(StrEnum):

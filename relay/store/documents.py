@@ -8,9 +8,10 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select, update
 
 from relay.store.outbox import on_conflict_do_nothing
-from relay.store.tables import Audit, Document
+from relay.store.tables import AllowlistVersion, Audit, Document
 
 _document = Document.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_version = AllowlistVersion.__table__  # type: ignore[attr-defined]
 _audit = Audit.__table__  # type: ignore[attr-defined]
 
 ALLOWLIST = "allowlist"
@@ -38,10 +39,22 @@ def load(conn: Connection, key: str) -> Kept | None:
 
 
 def keep(conn: Connection, key: str, body: str, *, etag: str | None, digest: str, now: datetime) -> None:
-    """Keep this text under the name, in place of what was there."""
+    """Keep this text under the name, in place of what was there. An allowlist is kept by its digest besides.
+
+    What was decided by it can then be decided again (``relay.grounds``) for as long as that is kept.
+    """
     values = {"body": body, "etag": etag, "digest": digest, "updated_at": now, "checked_at": now, "note": ""}
     conn.execute(on_conflict_do_nothing(conn, _document), {"key": key, **values})
     conn.execute(update(_document).where(_document.c.key == key).values(**values))
+    if key == ALLOWLIST and digest:
+        conn.execute(on_conflict_do_nothing(conn, _version), {"digest": digest, "body": body, "kept_at": now})
+        conn.execute(update(_version).where(_version.c.digest == digest).values(kept_at=now))
+
+
+def allowlist_version(conn: Connection, digest: str) -> str | None:
+    """The allowlist's text of this digest, or None where it was never in force or is forgotten."""
+    found: str | None = conn.execute(select(_version.c.body).where(_version.c.digest == digest)).scalar()
+    return found
 
 
 def keep_first(conn: Connection, key: str, body: str, now: datetime) -> str:

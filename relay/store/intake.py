@@ -20,6 +20,7 @@ from levels.outcomes import Outcome
 from relay import effects
 from relay.effects import Kind, NewEffect
 from relay.events import PullRequestEvent, PushEvent
+from relay.grounds import LABEL_UNKNOWN, Ground, ground_of, ground_text, let_stand, plan_text
 from relay.label_help import TOPIC as HELP_TOPIC
 from relay.label_help import label_help
 from relay.plan import Decision, HeadState, NewDispatch, Plan, plan
@@ -51,7 +52,7 @@ _KEEP_DELIVERY: Mapping[str, Any] = {
 _KEEP_PLAN = (
     update(_delivery)
     .where(_delivery.c.id == bindparam("b_id"))
-    .values(change_id=bindparam("b_change"), plan=bindparam("b_plan"))
+    .values(change_id=bindparam("b_change"), plan=bindparam("b_plan"), ground=bindparam("b_ground"))
 )
 
 
@@ -89,13 +90,14 @@ def record(
         return Recorded("duplicate", revive_delivery(conn, received.delivery_id, terms, now))
     take_turns(conn, event)
     known = load_known(conn, event, now)
+    prefixes = (terms.label_prefix, *terms.aliases)
     decided = plan(
         event,
         delivery_id=received.delivery_id,
         received_at=now,
         allowlist=allowlist,
         known=known,
-        label_prefixes=(terms.label_prefix, *terms.aliases),
+        label_prefixes=prefixes,
         fresh_id=fresh_id,
     )
     change_id = write_head(conn, event, decided, received.delivery_id, now)
@@ -106,7 +108,8 @@ def record(
             .values(state=HeadState.SUPERSEDED.value, ended_at=now)
         )
     supersede(conn, decided.superseded_dispatches, decided.superseded_reason, now)
-    dispatches, decisions = _give_way(conn, decided, now)
+    stood = _give_way(conn, decided, now)
+    dispatches, decisions = let_stand(decided.dispatches, decided.decisions, stood)
     write_dispatches(conn, dispatches, change_id, decided.thread, received.delivery_id, terms.upstream, now)
     if action == "closed" and decided.head_state is HeadState.CLOSED:
         want_cancelled(conn, decided.thread, now)
@@ -114,12 +117,12 @@ def record(
         moved = {head.head_sha for head in known.heads if head.id in decided.superseded_heads}
         for head_sha in sorted(moved | {decided.head_sha}):
             touch_head(conn, head_sha, terms, now)
-        help_body = label_help(event, allowlist, (terms.label_prefix, *terms.aliases))
+        help_body = label_help(event, allowlist, prefixes)
         if help_body is not None:
             want_comment(conn, event.number, HELP_TOPIC, help_body, terms.upstream, now)
-            decisions += (Decision("comment", "", "label_unknown"),)
-    text = _plan_text(decisions, dispatches)
-    conn.execute(_KEEP_PLAN, {"b_id": received.delivery_id, "b_change": change_id, "b_plan": text})
+            decisions += (LABEL_UNKNOWN,)
+    ground = ground_of(event, known, allowlist, prefixes, stood)
+    _keep_plan(conn, received.delivery_id, plan_text(decisions, dispatches), change_id, ground)
     return Recorded("accepted", decisions)
 
 
@@ -140,27 +143,20 @@ def note_delivery(
     return conn.execute(_KEEP_DELIVERY[conn.dialect.name], row).first() is not None
 
 
-def note_plan(conn: Connection, delivery_id: str, decisions: Sequence[Decision], change_id: int | None = None) -> None:
-    """Keep what was decided on a delivery, and the change that it concerns, if it concerns one."""
-    conn.execute(_KEEP_PLAN, {"b_id": delivery_id, "b_change": change_id, "b_plan": _plan_text(decisions, ())})
+def note_plan(
+    conn: Connection,
+    delivery_id: str,
+    decisions: Sequence[Decision],
+    change_id: int | None = None,
+    ground: Ground | None = None,
+) -> None:
+    """Keep what was decided on a delivery, from what, and the change that it concerns, if it concerns one."""
+    _keep_plan(conn, delivery_id, plan_text(decisions, ()), change_id, ground)
 
 
-def _plan_text(decisions: Sequence[Decision], dispatches: Sequence[NewDispatch]) -> str:
-    """The decisions as they are kept. Where changed files decide, the patterns in force stand with the decision."""
-    patterns = {str(told.entry.repo): told.entry.paths for told in dispatches if told.by_paths}
-    rows: list[dict[str, object]] = []
-    for decision in decisions:
-        row: dict[str, object] = {
-            "effect": decision.effect,
-            "backend": decision.backend,
-            "reason": decision.reason,
-        }
-        if decision.detail:
-            row["detail"] = decision.detail
-        if decision.backend in patterns:
-            row["paths"] = patterns[decision.backend]
-        rows.append(row)
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+def _keep_plan(conn: Connection, delivery_id: str, text: str, change_id: int | None, ground: Ground | None) -> None:
+    kept = None if ground is None else ground_text(ground)
+    conn.execute(_KEEP_PLAN, {"b_id": delivery_id, "b_change": change_id, "b_plan": text, "b_ground": kept})
 
 
 def supersede(conn: Connection, dispatch_ids: Sequence[int], reason: str, now: datetime) -> frozenset[int]:
@@ -191,19 +187,18 @@ def supersede(conn: Connection, dispatch_ids: Sequence[int], reason: str, now: d
     return frozenset(gone.scalars())
 
 
-def _give_way(conn: Connection, decided: Plan, now: datetime) -> tuple[tuple[NewDispatch, ...], tuple[Decision, ...]]:
-    """Let a branch's dispatches replace those of a tag; where a tag's was sent meanwhile, that one stands."""
-    dispatches: list[NewDispatch] = []
-    replaced: dict[str, Decision] = {}
+def _give_way(conn: Connection, decided: Plan, now: datetime) -> frozenset[str]:
+    """Let a branch's dispatches replace those of a tag; returns the backends for which the tag's was sent meanwhile.
+
+    For those, that one stands.
+    """
     claimed = [dispatch_id for told in decided.dispatches for dispatch_id in told.instead_of]
     gone = supersede(conn, claimed, "same_commit", now)
-    for told in decided.dispatches:
-        if told.otherwise is not None and not gone.issuperset(told.instead_of):
-            replaced[told.decision.backend] = told.otherwise
-        else:
-            dispatches.append(told)
-    decisions = tuple(replaced.get(decision.backend, decision) for decision in decided.decisions)
-    return tuple(dispatches), decisions
+    return frozenset(
+        str(told.entry.repo)
+        for told in decided.dispatches
+        if told.otherwise is not None and not gone.issuperset(told.instead_of)
+    )
 
 
 _INSERT = insert(_dispatch).returning(_dispatch.c.id, _dispatch.c.backend)
@@ -253,7 +248,9 @@ def _dispatch_row(
     return {
         "change_id": change_id,
         "backend": str(entry.repo),
-        "level": int(entry.level),
+        # A demotion holds for whoever looks while it lasts (``relay.store.check_facts``). What is told meanwhile owes
+        # what the allowlist says, or closing and reopening would let its head off for good.
+        "level": int(entry.promised),
         "device": entry.device,
         "purpose": told.purpose.value,
         "event_type": told.event_type,

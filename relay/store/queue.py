@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from allowlist.model import Allowlist, RepoName
 from relay.events import MergeGroupEvent
+from relay.grounds import ground_of
 from relay.plan import HeadState, Purpose
 from relay.plan_queue import GroupPlan, KnownGroup, KnownTold, group_thread, plan_group, pull_number
 from relay.store.checks import CheckTerms, touch_head
@@ -102,7 +103,7 @@ def record_group(
     # Groups that were built on this one contain what it contains, as long as it is there.
     for head_sha in (event.head_sha, *groups_on(conn, [event.head_sha], since)):
         touch_head(conn, head_sha, terms, now)
-    note_plan(conn, received.delivery_id, decided.decisions, change_id)
+    note_plan(conn, received.delivery_id, decided.decisions, change_id, ground_of(event, known, allowlist))
     return Recorded("accepted", decided.decisions)
 
 
