@@ -20,6 +20,7 @@ class FailedTest:
     name: str
     classname: str
     message: str
+    on_base: bool = False  # It fails on the base branch too.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class ChangeFacts:
     received_at: datetime
     replaced_by: str | None = None
     ended_at: datetime | None = None  # Of an open merge group: its gate waits no longer since then.
+    base_sha: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -82,6 +84,32 @@ class OverrideFacts:
     who: str
     why: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRun:
+    """A backend's settled result on a commit of the base branch. ``named`` counts its failing tests told by name."""
+
+    change_id: int
+    head_sha: str
+    at: datetime
+    passed: bool
+    named: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnBase:
+    """The tests that failed here, held against the same backend's newest result on the base branch.
+
+    ``run`` is None while there is no result there. ``known`` of the ``failing`` tests fail there too; ``whole``: they
+    are all that failed here, in every job, and nothing is missing.
+    """
+
+    branch: str
+    run: BaseRun | None
+    failing: int
+    known: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +154,7 @@ class DispatchFacts:
     rerun_by: str = ""
     override: OverrideFacts | None = None
     of_pull: int | None = None  # In a merge group's gate: the pull request whose verdict this is.
+    base: OnBase | None = None  # None where no test failed by name, or there is no base to look at.
 
     @property
     def standing(self) -> Outcome:

@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
-from allowlist.model import Allowlist, Level, RepoName
-from levels.outcomes import FAILURE_LIKE, Outcome
+from allowlist.model import Allowlist, RepoName
 from levels.powers import POWERS
-from relay.facts import (
-    ChangeFacts,
-    CheckFacts,
-    DispatchFacts,
-    FailedTest,
-    LeftOut,
-    LegFacts,
-    OverrideFacts,
-    RowFacts,
-)
-from relay.store.checks import CHECKED_KINDS, SHOWN_STATES, CheckTerms
+from relay.facts import ChangeFacts, CheckFacts, DispatchFacts, LeftOut, LegFacts, RowFacts
+from relay.store.checks import CHECKED_KINDS, CheckTerms
 from relay.store.overrides import overrides_of
 from relay.store.queued import members_of
-from relay.store.tables import Backend, Change, Check, Delivery, Dispatch, Job, Report, TestResult
-from relay.terms import Terms
+from relay.store.reported import failed_tests, has_failed, leg_facts
+from relay.store.tables import Change, Check, Delivery, Dispatch, Job, Report
+from relay.store.told import DISPATCHES, dispatch_facts, outcome_of
 
-_backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
-_change = Change.__table__  # type: ignore[attr-defined]
+__all__ = ["load_check", "outcome_of"]
+
+_change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]
 _delivery = Delivery.__table__  # type: ignore[attr-defined]
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 _job = Job.__table__  # type: ignore[attr-defined]
 _report = Report.__table__  # type: ignore[attr-defined]
-_test = TestResult.__table__  # type: ignore[attr-defined]
 
 #: More failing legs and tests than this are counted, not listed: the check's text would not hold them.
 MOST_LEGS_WITH_TESTS = 40
@@ -44,8 +35,6 @@ MOST_TESTS_OF_A_LEG = 12
 
 #: The webhooks of a head whose decisions are looked at: the first ones decided who was asked.
 MOST_PLANS = 5
-
-_FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)
 
 
 # Built once: to build these for each look costs more than to run them.
@@ -68,18 +57,7 @@ def _newest(*conditions: ColumnElement[bool]) -> Select[Any]:
         )
         .group_by(_dispatch.c.change_id, _dispatch.c.backend)
     )
-    return (
-        select(
-            _dispatch,
-            _backend.c.private,
-            _backend.c.repository_id,
-            _backend.c.paused_until,
-            _backend.c.pause_reason,
-        )
-        .select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
-        .where(_dispatch.c.id.in_(newest))
-        .order_by(_dispatch.c.id)
-    )
+    return DISPATCHES.where(_dispatch.c.id.in_(newest)).order_by(_dispatch.c.id)
 
 
 _NEWEST = _newest()
@@ -161,6 +139,7 @@ def _changes(conn: Connection, head_sha: str) -> tuple[ChangeFacts, ...]:
             received_at=row.received_at,
             replaced_by=later.get(row.thread) if row.state == "superseded" else None,
             ended_at=row.ended_at,
+            base_sha=row.base_sha,
         )
         for row in rows
     )
@@ -187,7 +166,7 @@ def _dispatches(
     group = any(change.kind == "merge_group" for change in changes)
     overrides = {one.backend: one for one in overrides_of(conn, head_sha, group=group)}
     return tuple(
-        _dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed, overrides) for row in rows
+        dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed, overrides) for row in rows
     )
 
 
@@ -212,74 +191,10 @@ def _standing_verdicts(
     }
     found = []
     for row in conn.execute(_NEWEST, {"change_ids": sorted(members)}):
-        one = _dispatch_facts(row, (), (), terms, listed, overrides[row.change_id])
+        one = dispatch_facts(row, (), (), terms, listed, overrides[row.change_id])
         if one.gates and one.backend not in answered:
             found.append(replace(one, shown=False, of_pull=members[row.change_id].number))
     return tuple(found)
-
-
-def _dispatch_facts(
-    row: Any,
-    labels: Sequence[str],
-    legs: tuple[LegFacts, ...],
-    terms: CheckTerms,
-    listed: Allowlist | None,
-    overrides: Mapping[RepoName, OverrideFacts],
-) -> DispatchFacts:
-    repo = RepoName.parse(row.backend)
-    then = Level(row.level)
-    entry = None if listed is None else listed.get(repo)
-    level: Level | None = then
-    if listed is not None:
-        # A promise made at dispatch is not raised afterwards, and what was taken back since holds nobody up.
-        level = None if entry is None else min(then, entry.level)
-    promised = Terms.from_json(row.terms)
-    seen = {leg.backend_version for leg in legs}
-    facts = DispatchFacts(
-        id=row.id,
-        change_id=row.change_id,
-        backend=repo,
-        level_then=then,
-        level=level,
-        device=row.device,
-        shown=level is not None and row.state in SHOWN_STATES and terms.shows(level, row.device, labels),
-        state=row.state,
-        reason_code=row.reason_code,
-        reason=row.reason,
-        terms=promised,
-        outcome=outcome_of(row.state, row.outcome),
-        outcome_at=row.outcome_at,
-        created_at=row.created_at,
-        sent_at=row.sent_at,
-        started_at=row.started_at,
-        give_up_at=row.give_up_at,
-        next_deadline=row.next_deadline,
-        concluded_at=row.concluded_at,
-        legs_reported=row.legs_reported,
-        legs_expected=row.legs_expected,
-        missing_versions=tuple(version for version in promised.versions if version not in seen),
-        late=row.late,
-        # Until GitHub has told us whether it is private we show no more than of one that is.
-        private=row.repository_id is None or bool(row.private),
-        oncalls=() if entry is None else entry.oncalls,
-        legs=legs,
-        observed_at=row.observed_at,
-        observe_note=row.observe_note,
-        cause=row.cause,
-        rerun_at=row.rerun_at,
-        rerun_by=row.rerun_by,
-        override=overrides.get(repo),
-    )
-    return facts if row.paused_until is None else facts.while_paused(row.pause_reason or "")
-
-
-def outcome_of(state: str, outcome: str) -> Outcome:
-    """The outcome of a dispatch whose head is open.
-
-    One that was dropped for a newer head owes nothing; if its head came back and nobody was told again, it was not
-    delivered. Raises ValueError for an outcome that is none.
-    """
-    return Outcome.UNDELIVERED if state == "superseded" else Outcome(outcome)
 
 
 def _left_out(
@@ -304,73 +219,9 @@ def _left_out(
 
 def _legs(conn: Connection, dispatch_ids: Sequence[int]) -> dict[int, tuple[LegFacts, ...]]:
     rows = conn.execute(_LEGS, {"dispatch_ids": list(dispatch_ids)}).all()
-    failing = [row.report_id for row in rows if row.conclusion in _FAILING or row.failed]
-    tests = _failed_tests(conn, failing[:MOST_LEGS_WITH_TESTS])
+    failing = [row.report_id for row in rows if has_failed(row)]
+    tests = failed_tests(conn, failing[:MOST_LEGS_WITH_TESTS], MOST_TESTS_OF_A_LEG)
     legs: defaultdict[int, list[LegFacts]] = defaultdict(list)
     for row in rows:
-        listed, kept = tests.get(row.report_id, ((), 0))
-        legs[row.dispatch_id].append(
-            LegFacts(
-                job_name=row.job_name,
-                workflow_name=row.workflow_name or "",
-                run_id=row.run_id,
-                run_attempt=row.run_attempt,
-                backend_version=row.backend_version,
-                suite_version=row.suite_version,
-                environment=environment_of(row.environment),
-                status=row.status,
-                conclusion=row.conclusion,
-                observed=row.observed,
-                started_at=row.started_at,
-                completed_at=row.completed_at,
-                seconds=row.execution_seconds,
-                passed=row.passed,
-                failed=row.failed,
-                skipped=row.skipped,
-                failure_class=row.failure_class,
-                conflicting=row.conflicting,
-                url=row.url,
-                artifact_url=row.artifact_url,
-                failed_tests=listed,
-                failed_tests_kept=kept,
-            )
-        )
+        legs[row.dispatch_id].append(leg_facts(row, tests.get(row.report_id, ((), 0))))
     return {dispatch_id: tuple(of_one) for dispatch_id, of_one in legs.items()}
-
-
-def _failed_tests(conn: Connection, report_ids: Sequence[int]) -> dict[int, tuple[tuple[FailedTest, ...], int]]:
-    """For each report the first few tests that did not pass, and how many there are."""
-    if not report_ids:
-        return {}
-    ranked = (
-        select(
-            _test.c.report_id,
-            _test.c.id,
-            func.row_number().over(partition_by=_test.c.report_id, order_by=_test.c.id).label("place"),
-            func.count().over(partition_by=_test.c.report_id).label("kept"),
-        )
-        .where(_test.c.report_id.in_(report_ids))
-        .subquery()
-    )
-    rows = conn.execute(
-        select(ranked.c.report_id, ranked.c.kept, _test.c.name, _test.c.classname, _test.c.message)
-        .select_from(ranked.join(_test, and_(_test.c.id == ranked.c.id, ranked.c.place <= MOST_TESTS_OF_A_LEG)))
-        .order_by(ranked.c.report_id, ranked.c.place)
-    )
-    listed: defaultdict[int, list[FailedTest]] = defaultdict(list)
-    kept: dict[int, int] = {}
-    for row in rows:
-        listed[row.report_id].append(FailedTest(row.name, row.classname, row.message))
-        kept[row.report_id] = row.kept
-    return {report_id: (tuple(tests), kept[report_id]) for report_id, tests in listed.items()}
-
-
-def environment_of(text: str) -> tuple[tuple[str, str], ...]:
-    """The environment that a report stated, in the order of its keys; what is no mapping of plain values is none."""
-    try:
-        raw = json.loads(text)
-    except ValueError:
-        return ()
-    if not isinstance(raw, dict):
-        return ()
-    return tuple(sorted((str(key), str(value)) for key, value in raw.items() if isinstance(value, str | int | float)))

@@ -13,8 +13,9 @@ from sqlalchemy import Connection, select, union_all
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from levels.outcomes import Outcome
 from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Page, bounded, name_of, paged
-from relay.store.reading_changes import OutcomeCount, standing
+from relay.store.reading_changes import OutcomeCount
 from relay.store.tables import Backend, Change, Dispatch
+from relay.store.told import standing
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, case, func, select, union_all
 
-from allowlist.model import Allowlist, Level, RepoName
+from allowlist.model import Allowlist
 from levels.gate import Line
 from levels.outcomes import GATE_TABLE, NO_OVERRIDES, UNSETTLED, GateEffect, Outcome
-from relay.facts import CheckFacts, DispatchFacts, OverrideFacts
+from relay.facts import CheckFacts, DispatchFacts
 from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
 from relay.store.overrides import overrides_of
 from relay.store.reading import Decided, decisions_of, name_of
 from relay.store.reading_asked import AskedLine, asked_on
-from relay.store.reading_changes import ChangeLine, CheckLine, change_lines, check_line, standing
+from relay.store.reading_changes import ChangeLine, CheckLine, change_lines, check_line
 from relay.store.reading_legs import Combination, LegLine, combinations, load_legs
-from relay.store.tables import Backend, Change, Check, Delivery, Dispatch
-from relay.terms import Terms
+from relay.store.tables import Change, Check, Delivery, Dispatch
+from relay.store.told import DISPATCHES, dispatch_facts, is_private, standing
 from relay.words import GATE_NAME
 
-_backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
-_change = Change.__table__  # type: ignore[attr-defined]
+_change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]
 _delivery = Delivery.__table__  # type: ignore[attr-defined]
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
@@ -189,17 +189,7 @@ def _backends(
     lines: Mapping[int, Line],
 ) -> tuple[BackendOnChange, ...]:
     rows = conn.execute(
-        select(
-            _dispatch,
-            _backend.c.private,
-            _backend.c.repository_id,
-            _backend.c.paused_until,
-            _backend.c.pause_reason,
-        )
-        .select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
-        .where(_dispatch.c.change_id == change.id)
-        .order_by(_dispatch.c.id.desc())
-        .limit(MOST_DISPATCHES)
+        DISPATCHES.where(_dispatch.c.change_id == change.id).order_by(_dispatch.c.id.desc()).limit(MOST_DISPATCHES)
     ).all()
     by_backend: defaultdict[str, list[Any]] = defaultdict(list)
     for row in rows:
@@ -212,19 +202,23 @@ def _backends(
     failing = [backend for backend, row in counting.items() if _bad(standing(change.state, row.state, row.outcome))]
     elsewhere = _elsewhere(conn, sorted(failing)[:MOST_COMPARED], change.thread)
     group = change.kind == "merge_group"
-    answered_for = {str(one.backend): one for one in overrides_of(conn, change.head_sha, group=group)}
+    answered_for = {one.backend: one for one in overrides_of(conn, change.head_sha, group=group)}
+    facts_of = partial(dispatch_facts, labels=labels, terms=terms, listed=listed, change_state=change.state)
     found: list[BackendOnChange] = []
     for backend, row in counting.items():
         mine, left_out = legs.get(row.id, ((), 0))
+        deciding = tuple(leg.facts for leg in mine if leg.deciding)
         line = lines.get(row.id)
         found.append(
             BackendOnChange(
-                told=_told(row, change, labels, terms, listed, mine, answered_for.get(backend)),
+                told=_told(row, facts_of(row, legs=deciding, overrides=answered_for)),
                 effect=GateEffect.NOT_REQUIRED if line is None else line.effect,
                 legs=mine,
                 legs_left_out=left_out,
                 others=tuple(
-                    _told(other, change, labels, terms, listed) for other in by_backend[backend] if other.id != row.id
+                    _told(other, facts_of(other, legs=(), overrides={}))
+                    for other in by_backend[backend]
+                    if other.id != row.id
                 ),
                 elsewhere=elsewhere.get(backend),
             )
@@ -252,66 +246,18 @@ def _bad(outcome: Outcome) -> bool:
     return GATE_TABLE[outcome] is GateEffect.BLOCKS
 
 
-def is_private(row: Any) -> bool:
-    """Whether to show no more than of a private repository: it is one, or GitHub has not told us yet."""
-    return row.repository_id is None or bool(row.private)
-
-
-def _told(
-    row: Any,
-    change: Any,
-    labels: Sequence[str],
-    terms: CheckTerms,
-    listed: Allowlist | None,
-    legs: tuple[LegLine, ...] = (),
-    override: OverrideFacts | None = None,
-) -> Told:
-    repo = RepoName.parse(row.backend)
-    then = Level(row.level)
-    entry = None if listed is None else listed.get(repo)
-    level: Level | None = then
-    if listed is not None and change.state == "open":
-        level = None if entry is None else min(then, entry.level)
-    promised = Terms.from_json(row.terms)
-    deciding = tuple(leg.facts for leg in legs if leg.deciding)
-    seen = {leg.backend_version for leg in deciding}
-    facts = DispatchFacts(
-        id=row.id,
-        change_id=row.change_id,
-        backend=repo,
-        level_then=then,
-        level=level,
-        device=row.device,
-        shown=level is not None and terms.shows(level, row.device, labels),
-        state=row.state,
-        reason_code=row.reason_code,
-        reason=name_of(row.reason, 300),
-        terms=promised,
-        outcome=standing(change.state, row.state, row.outcome),
-        outcome_at=row.outcome_at,
-        created_at=row.created_at,
-        sent_at=row.sent_at,
-        started_at=row.started_at,
-        give_up_at=row.give_up_at,
-        next_deadline=row.next_deadline,
-        concluded_at=row.concluded_at,
-        legs_reported=row.legs_reported,
-        legs_expected=row.legs_expected,
-        missing_versions=tuple(version for version in promised.versions if version not in seen),
-        late=row.late,
-        private=is_private(row),
-        oncalls=() if entry is None else entry.oncalls,
-        legs=deciding,
-        observed_at=row.observed_at,
-        observe_note=name_of(row.observe_note, 600),
-        cause=name_of(row.cause, 300),
-        rerun_at=row.rerun_at,
-        rerun_by=name_of(row.rerun_by, 120),
+def _told(row: Any, facts: DispatchFacts) -> Told:
+    """The same with every text as one line of bounded length."""
+    override = facts.override
+    clean = replace(
+        facts,
+        reason=name_of(facts.reason, 300),
+        observe_note=name_of(facts.observe_note, 600),
+        cause=name_of(facts.cause, 300),
+        rerun_by=name_of(facts.rerun_by, 120),
         override=None if override is None else replace(override, why=name_of(override.why, 500)),
     )
-    if row.paused_until is not None and change.state == "open":
-        facts = facts.while_paused(name_of(row.pause_reason or "", 300))
-    return Told(facts, row.purpose, row.event_type, row.delivery_id, row.origin_delivery)
+    return Told(clean, row.purpose, row.event_type, row.delivery_id, row.origin_delivery)
 
 
 def _elsewhere(conn: Connection, backends: Sequence[str], thread: str) -> dict[str, Elsewhere]:

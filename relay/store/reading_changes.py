@@ -12,9 +12,9 @@ from sqlalchemy import Connection, exists, func, select
 
 from allowlist.model import RepoName
 from levels.outcomes import Outcome
-from relay.store.check_facts import outcome_of
 from relay.store.reading import MOST_TITLE, USUAL, Page, bounded, labels_of, name_of, paged, url_of
 from relay.store.tables import Change, Check, Dispatch
+from relay.store.told import standing
 from relay.words import GATE_NAME
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -183,8 +183,3 @@ def _outcomes(conn: Connection, states: dict[int, str]) -> dict[int, tuple[Outco
         change_id: tuple(OutcomeCount(outcome, counts[outcome]) for outcome in sorted(counts, key=order.index))
         for change_id, counts in found.items()
     }
-
-
-def standing(change_state: str, state: str, outcome: str) -> Outcome:
-    """A dispatch's outcome: as the gate takes it while its head is open, as it was left afterwards."""
-    return outcome_of(state, outcome) if change_state == "open" else Outcome(outcome)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
 from levels.outcomes import FAILURE_LIKE, Conclusion, Outcome, badness
-from relay.facts import FailedTest, LegFacts
-from relay.store.check_facts import environment_of
+from relay.facts import LegFacts
 from relay.store.reading import MOST_MESSAGE, MOST_NAME, name_of, url_of, version_of
-from relay.store.tables import Job, Report, TestResult
+from relay.store.reported import FAILING, Listed, failed_tests, has_failed, leg_facts
+from relay.store.tables import Job, Report
 
 _job = Job.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _report = Report.__table__  # type: ignore[attr-defined]
-_test = TestResult.__table__  # type: ignore[attr-defined]
 
 #: What one page lists: legs of one backend and of all, legs whose failing tests are named, and tests of one leg.
 MOST_LEGS_OF_ONE = 400
@@ -25,7 +24,6 @@ MOST_LEGS = 2_000
 MOST_LEGS_WITH_TESTS = 60
 MOST_TESTS = 10
 
-_FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)
 _RUNNING = 4  # After what failed, before what passed.
 
 
@@ -51,7 +49,7 @@ class LegLine:
         """Its claimed conclusion as an outcome; RUNNING without one, DISPUTED where GitHub shows otherwise."""
         if self.facts.conclusion is None:
             return Outcome.RUNNING
-        disputed = self.facts.conclusion == Conclusion.SUCCESS and self.facts.observed in _FAILING
+        disputed = self.facts.conclusion == Conclusion.SUCCESS and self.facts.observed in FAILING
         return Outcome.DISPUTED if disputed else Outcome(self.facts.conclusion)
 
 
@@ -113,7 +111,7 @@ def load_legs(conn: Connection, private: Mapping[int, bool]) -> dict[int, tuple[
     """The legs of these dispatches, and how many more each has. ``private`` says of each whether it may show tests."""
     if not private:
         return {}
-    bad_first = _job.c.conclusion.in_(sorted(_FAILING))
+    bad_first = _job.c.conclusion.in_(sorted(FAILING))
     ranked = (
         select(
             _job.c.id,
@@ -135,46 +133,19 @@ def load_legs(conn: Connection, private: Mapping[int, bool]) -> dict[int, tuple[
         .order_by(ranked.c.place, _job.c.id)
         .limit(MOST_LEGS)
     ).all()
-    naming = [row.report_id for row in rows if not private[row.dispatch_id] and _has_failed(row)]
-    tests = _failed_tests(conn, naming[:MOST_LEGS_WITH_TESTS])
+    naming = [row.report_id for row in rows if not private[row.dispatch_id] and has_failed(row)]
+    tests = failed_tests(conn, naming[:MOST_LEGS_WITH_TESTS], MOST_TESTS)
     legs: defaultdict[int, list[LegLine]] = defaultdict(list)
     counts: dict[int, int] = {}
     for row in rows:
-        listed, kept = tests.get(row.report_id, ((), 0))
-        legs[row.dispatch_id].append(_leg(row, listed, kept, private=private[row.dispatch_id]))
+        mine = tests.get(row.report_id, ((), 0))
+        legs[row.dispatch_id].append(_leg(row, mine, private=private[row.dispatch_id]))
         counts[row.dispatch_id] = row.in_all
-    return {dispatch_id: (tuple(mine), counts[dispatch_id] - len(mine)) for dispatch_id, mine in legs.items()}
+    return {dispatch_id: (tuple(some), counts[dispatch_id] - len(some)) for dispatch_id, some in legs.items()}
 
 
-def _has_failed(row: Any) -> bool:
-    return row.conclusion in _FAILING or bool(row.failed)
-
-
-def _leg(row: Any, tests: tuple[FailedTest, ...], kept: int, *, private: bool) -> LegLine:
-    facts = LegFacts(
-        job_name=name_of(row.job_name),
-        workflow_name=name_of(row.workflow_name),
-        run_id=name_of(row.run_id),
-        run_attempt=row.run_attempt,
-        backend_version=version_of(row.backend_version),
-        suite_version=version_of(row.suite_version),
-        environment=tuple((name_of(key, 60), name_of(value, 120)) for key, value in environment_of(row.environment)),
-        status=row.status,
-        conclusion=row.conclusion,
-        observed=row.observed,
-        started_at=row.started_at,
-        completed_at=row.completed_at,
-        seconds=row.execution_seconds,
-        passed=row.passed,
-        failed=row.failed,
-        skipped=row.skipped,
-        failure_class=row.failure_class and name_of(row.failure_class, 40),
-        conflicting=row.conflicting,
-        url="" if private else url_of(row.url) or "",
-        artifact_url="" if private else url_of(row.artifact_url) or "",
-        failed_tests=tests,
-        failed_tests_kept=kept,
-    )
+def _leg(row: Any, tests: Listed, *, private: bool) -> LegLine:
+    facts = _clean(leg_facts(row, tests), private=private)
     return LegLine(
         facts=facts,
         combination=row.combination,
@@ -187,31 +158,26 @@ def _leg(row: Any, tests: tuple[FailedTest, ...], kept: int, *, private: bool) -
     )
 
 
-def _failed_tests(conn: Connection, report_ids: Sequence[int]) -> dict[int, tuple[tuple[FailedTest, ...], int]]:
-    """For each report the first few tests that did not pass, and how many of them are kept."""
-    if not report_ids:
-        return {}
-    ranked = (
-        select(
-            _test.c.report_id,
-            _test.c.id,
-            func.row_number().over(partition_by=_test.c.report_id, order_by=_test.c.id).label("place"),
-            func.count().over(partition_by=_test.c.report_id).label("kept"),
-        )
-        .where(_test.c.report_id.in_(report_ids))
-        .subquery()
+def _clean(facts: LegFacts, *, private: bool) -> LegFacts:
+    """The same with every text as one line of bounded length, and without the URLs of a private backend."""
+    return replace(
+        facts,
+        job_name=name_of(facts.job_name),
+        workflow_name=name_of(facts.workflow_name),
+        run_id=name_of(facts.run_id),
+        backend_version=version_of(facts.backend_version),
+        suite_version=version_of(facts.suite_version),
+        environment=tuple((name_of(key, 60), name_of(value, 120)) for key, value in facts.environment),
+        failure_class=facts.failure_class and name_of(facts.failure_class, 40),
+        url="" if private else url_of(facts.url) or "",
+        artifact_url="" if private else url_of(facts.artifact_url) or "",
+        failed_tests=tuple(
+            replace(
+                test,
+                name=name_of(test.name, MOST_NAME),
+                classname=name_of(test.classname, MOST_NAME),
+                message=name_of(test.message, MOST_MESSAGE),
+            )
+            for test in facts.failed_tests
+        ),
     )
-    rows = conn.execute(
-        select(ranked.c.report_id, ranked.c.kept, _test.c.name, _test.c.classname, _test.c.message)
-        .select_from(ranked.join(_test, and_(_test.c.id == ranked.c.id, ranked.c.place <= MOST_TESTS)))
-        .order_by(ranked.c.report_id, ranked.c.place)
-    )
-    listed: defaultdict[int, list[FailedTest]] = defaultdict(list)
-    kept: dict[int, int] = {}
-    for row in rows:
-        test = FailedTest(
-            name_of(row.name, MOST_NAME), name_of(row.classname, MOST_NAME), name_of(row.message, MOST_MESSAGE)
-        )
-        listed[row.report_id].append(test)
-        kept[row.report_id] = row.kept
-    return {report_id: (tuple(tests), kept[report_id]) for report_id, tests in listed.items()}

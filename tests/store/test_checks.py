@@ -18,10 +18,12 @@ from levels.outcomes import Outcome
 from relay.github.errors import RetryLater
 from relay.rendering import render
 from relay.store import outbox
-from relay.store.check_facts import MOST_TESTS_OF_A_LEG, environment_of, load_check, outcome_of
+from relay.store.check_facts import MOST_TESTS_OF_A_LEG, load_check
 from relay.store.checks import CheckTerms, heal, note_unchanged, touch_backends, touch_head
 from relay.store.engine import Store
+from relay.store.reported import environment_of
 from relay.store.tables import Change, Check, Dispatch, Effect
+from relay.store.told import outcome_of
 from relay.words import GATE_NAME
 from tests.work.record import NPU, TERMS, Record
 from tests.work.remembered_github import S1, UPSTREAM
