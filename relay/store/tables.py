@@ -16,6 +16,7 @@ from sqlmodel import Field, SQLModel
 from relay.store.columns import BIG, counted
 from relay.store.tables_gaps import Gap, Listing, Turn
 from relay.store.tables_lasting import AllowlistVersion, CombinationHistory, DispatchHistory, Document
+from relay.store.tables_limits import Circuit, Pacing
 from relay.store.tables_people import Audit, Command, Comment, Override
 
 
@@ -253,15 +254,6 @@ class Check(SQLModel, table=True):
     last_error: str | None = Field(default=None, sa_type=Text)
 
 
-class Pacing(SQLModel, table=True):
-    """How long GitHub asked us to leave one installation alone. Shared by all replicas."""
-
-    __tablename__ = "pacing"
-    key: str = Field(primary_key=True, max_length=128)
-    not_before: datetime
-    reason: str = Field(default="", sa_type=Text)
-
-
 class Effect(SQLModel, table=True):
     """Something we decided to do, written down in the transaction that decided it.
 
@@ -287,6 +279,12 @@ class Effect(SQLModel, table=True):
         ),
         Index("ix_effect_subject", "kind", "subject_id"),
         Index(
+            "ix_effect_running",
+            "pacing",
+            sqlite_where=text("state = 'running'"),
+            postgresql_where=text("state = 'running'"),
+        ),
+        Index(
             "ix_effect_dead",
             "id",
             sqlite_where=text("state = 'dead'"),
@@ -303,6 +301,7 @@ class Effect(SQLModel, table=True):
     state: str = "ready"  # ready, running, done, dead, cancelled
     priority: int = 0  # Smaller goes first.
     due: datetime
+    not_before: datetime | None = None  # GitHub named this time: nothing brings ``due`` forward beyond it.
     attempts: int = 0  # Claims so far; also the fencing number of a lease.
     failures: int = 0  # Failures that count against the retry schedule; a rate limit does not.
     lease: datetime | None = None
@@ -374,6 +373,7 @@ __all__ = [
     "Backend",
     "Change",
     "Check",
+    "Circuit",
     "CombinationHistory",
     "Command",
     "Comment",
