@@ -103,7 +103,7 @@ def minted(answer: Any, installation_id: int) -> Minted:
     secret = a_text(body.get("token"), "token")
     if not secret.isascii() or not secret.isprintable() or " " in secret:
         raise ValueError("token cannot stand in a header")
-    expires_at = _instant(body.get("expires_at"), "expires_at")
+    expires_at = instant(body.get("expires_at"), "expires_at")
     repositories = a_list(body.get("repositories"), "repositories")
     if len(repositories) != 1:
         raise ValueError(f"repositories holds {len(repositories)}, where the token was narrowed to one")
@@ -144,12 +144,12 @@ def runs(answer: Any) -> tuple[FoundRun, ...]:
     return tuple(
         FoundRun(
             run_id=str(an_id(a_dict(run, "a run").get("id"), "a run's id")),
-            title=_shown(run.get("display_title") or run.get("name")),
-            status=_shown(run.get("status")),
-            conclusion=_shown(run.get("conclusion")) or None,
+            title=shown(run.get("display_title") or run.get("name")),
+            status=shown(run.get("status")),
+            conclusion=shown(run.get("conclusion")) or None,
             run_attempt=an_id(run.get("run_attempt", 1), "a run's run_attempt"),
             path=_workflow(run.get("path")),
-            created_at=_instant(run.get("created_at"), "created_at"),
+            created_at=instant(run.get("created_at"), "created_at"),
         )
         for run in listed
     )
@@ -162,13 +162,13 @@ def run_attempt(answer: Any, etag: str | None) -> RunObserved:
         run_id=str(an_id(run.get("id"), "id")),
         run_attempt=an_id(run.get("run_attempt"), "run_attempt"),
         status=a_text(run.get("status"), "status"),
-        conclusion=_shown(run.get("conclusion")) or None,
+        conclusion=shown(run.get("conclusion")) or None,
         path=_workflow(run.get("path")),
-        event=_shown(run.get("event")),
+        event=shown(run.get("event")),
         head_sha=a_sha(run.get("head_sha"), "head_sha"),
-        title=_shown(run.get("display_title") or run.get("name")),
-        created_at=_instant(run.get("created_at"), "created_at"),
-        updated_at=_instant(run.get("updated_at"), "updated_at"),
+        title=shown(run.get("display_title") or run.get("name")),
+        created_at=instant(run.get("created_at"), "created_at"),
+        updated_at=instant(run.get("updated_at"), "updated_at"),
         etag=etag,
     )
 
@@ -179,9 +179,9 @@ def jobs(answer: Any) -> tuple[JobObserved, ...]:
     return tuple(
         JobObserved(
             job_id=an_id(a_dict(job, "a job").get("id"), "a job's id"),
-            name=_shown(job.get("name")),
+            name=shown(job.get("name")),
             status=a_text(job.get("status"), "a job's status"),
-            conclusion=_shown(job.get("conclusion")) or None,
+            conclusion=shown(job.get("conclusion")) or None,
             started_at=_instant_or_none(job.get("started_at"), "started_at"),
             completed_at=_instant_or_none(job.get("completed_at"), "completed_at"),
         )
@@ -201,18 +201,18 @@ def pull(answer: Any) -> PullObserved:
     return PullObserved(
         number=an_id(body.get("number"), "number"),
         state=state,
-        title=_shown(body.get("title")),
+        title=shown(body.get("title")),
         head_sha=a_sha(head.get("sha"), "head.sha"),
         base_ref=a_text(base.get("ref"), "base.ref"),
         base_sha=a_sha(base.get("sha"), "base.sha"),
-        labels=tuple(_shown(a_dict(label, "a label").get("name")) for label in labels),
-        author=_shown(a_dict(author, "user").get("login")) if author is not None else "",
-        author_association=_shown(body.get("author_association")),
+        labels=tuple(shown(a_dict(label, "a label").get("name")) for label in labels),
+        author=shown(a_dict(author, "user").get("login")) if author is not None else "",
+        author_association=shown(body.get("author_association")),
         draft=body.get("draft") is True,
         merged=body.get("merged") is True,
-        html_url=_shown(body.get("html_url")),
-        created_at=_instant(body.get("created_at"), "created_at"),
-        updated_at=_instant(body.get("updated_at"), "updated_at"),
+        html_url=shown(body.get("html_url")),
+        created_at=instant(body.get("created_at"), "created_at"),
+        updated_at=instant(body.get("updated_at"), "updated_at"),
     )
 
 
@@ -305,28 +305,29 @@ def _comment(body: dict[str, Any]) -> FoundComment:
     by = user if isinstance(user, dict) else {}
     return FoundComment(
         comment_id=an_id(body.get("id"), "a comment's id"),
-        body=_shown(body.get("body")),
-        app=(str(app.get("id") or ""), _shown(app.get("client_id"))) if isinstance(app, dict) else None,
-        login=_shown(by.get("login")),
+        body=shown(body.get("body")),
+        app=(str(app.get("id") or ""), shown(app.get("client_id"))) if isinstance(app, dict) else None,
+        login=shown(by.get("login")),
         by_bot=by.get("type") == "Bot",
     )
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """What people wrote, as text that a database can hold: their odd characters must not hide a whole listing."""
     return _UNKEPT.sub("\ufffd", value) if isinstance(value, str) else ""
 
 
 def _workflow(value: Any) -> str:
-    text = _shown(value)
+    text = shown(value)
     found = _WORKFLOW.fullmatch(text)
     return found[1] if found else text
 
 
-def _instant(value: Any, what: str) -> datetime:
+def instant(value: Any, what: str) -> datetime:
+    """A time, aware. Raises ValueError, naming ``what``, where it is none."""
     at = datetime.fromisoformat(a_text(value, what))
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _instant_or_none(value: Any, what: str) -> datetime | None:
-    return None if value is None else _instant(value, what)
+    return None if value is None else instant(value, what)

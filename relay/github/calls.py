@@ -138,7 +138,7 @@ def run_attempt(of: Located, run_id: str, attempt: int, etag: str | None) -> Cal
         "GET",
         "/repos/{owner}/{repo}/actions/runs/{run_id}/attempts/{attempt_number}",
         f"{_run(of, run_id)}/attempts/{int(attempt)}",
-        headers=ACCEPT_JSON + _unless(etag),
+        headers=ACCEPT_JSON + unless(etag),
     )
 
 
@@ -267,7 +267,7 @@ def read_file(of: Located, path: str, ref: str | None, etag: str | None) -> Call
         "GET",
         "/repos/{owner}/{repo}/contents/{path}",
         f"/repos/{of.full_name}/contents/{quote(path, safe='')}{query}",
-        headers=_RAW + _unless(etag),
+        headers=_RAW + unless(etag),
         largest_answer=_LARGEST_FILE,
     )
 
@@ -322,7 +322,7 @@ def _instant(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _unless(etag: str | None) -> tuple[tuple[bytes, bytes], ...]:
+def unless(etag: str | None) -> tuple[tuple[bytes, bytes], ...]:
     """Answer only if it is no longer what this ETag stands for."""
     if not etag:
         return ()

@@ -14,6 +14,7 @@ from relay.github import answers, calls
 from relay.github.asking import SHA, read
 from relay.github.conversations import Conversations
 from relay.github.errors import Invalid, RetryLater
+from relay.github.listings import Listings
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
 from relay.github.runs import Runs
 from relay.github.tokens import unreadable
@@ -25,8 +26,11 @@ _NO_COMMIT = "0" * 40
 _UNKNOWN_COMMIT = "no commit found for sha"
 
 
-class GitHubClient(Runs, Conversations):
-    """Implements ``relay.github.port.GitHub``. Takes over ``http`` and closes it."""
+class GitHubClient(Runs, Conversations, Listings):
+    """Implements ``relay.github.port.GitHub`` and ``relay.github.listed.GitHubLists``.
+
+    Takes over ``http`` and closes it.
+    """
 
     async def locate(self, at: Address) -> Located:
         app = self.app_of(at.repo)

@@ -125,14 +125,18 @@ class Tokens:
         for key in [key for key in self._kept if key[0] is app and key[1] in names]:
             del self._kept[key]
 
-    async def as_app(self, app: AppKey, call: Call, installation_id: int | None = None) -> Answer:
-        """Send a call in which the app speaks for itself; it has no effect that a repetition would double."""
-        answer = await self._wire.send_repeatable(call, authority_of(app.jwt(self._now())))
+    async def as_app(
+        self, app: AppKey, call: Call, installation_id: int | None = None, *, repeatable: bool = True
+    ) -> Answer:
+        """Send a call in which the app speaks for itself. ``repeatable``: a repetition would not double its effect."""
+        send = self._wire.send_repeatable if repeatable else self._wire.send
+        answer = await send(call, authority_of(app.jwt(self._now())))
         if answer.status < 300:
             return answer
         if answer.status == 401:
             app.forget_jwt()
-        error = classify(answer.status, answer.headers, answer.body, self._now(), method="GET")
+        method = "GET" if repeatable else call.method
+        error = classify(answer.status, answer.headers, answer.body, self._now(), method=method)
         error.installation_id = installation_id
         raise error
 

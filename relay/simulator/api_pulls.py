@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from relay.simulator import acts, payloads
 from relay.simulator.api_repos import ancestors, changed_files, commit_json
 from relay.simulator.exchange import Answer, Call, Refused, Route, invalid, paged
-from relay.simulator.model import Account, Comment, Pull
+from relay.simulator.model import Account, Comment, Json, Pull
 
 if TYPE_CHECKING:
     from relay.simulator.world import World
@@ -50,7 +50,31 @@ def _list(world: World, call: Call) -> Answer:
     updated = query.get("sort") == "updated"
     newest_first = query.get("direction", "asc" if updated else "desc") == "desc"
     chosen.sort(key=lambda pull: (pull.updated_at if updated else pull.created_at, pull.number), reverse=newest_first)
-    return paged(call, [payloads.pull(world, repository, pull) for pull in chosen], url=world.url)
+    return paged(call, chosen, url=world.url, shown=lambda pull: _listed(payloads.pull(world, repository, pull)))
+
+
+#: What GitHub says of one pull request and not of each in a list.
+#: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests
+_OF_ONE = frozenset(
+    {
+        "additions",
+        "changed_files",
+        "comments",
+        "commits",
+        "deletions",
+        "maintainer_can_modify",
+        "mergeable",
+        "mergeable_state",
+        "merged",
+        "merged_by",
+        "rebaseable",
+        "review_comments",
+    }
+)
+
+
+def _listed(whole: Json) -> Json:
+    return {name: value for name, value in whole.items() if name not in _OF_ONE}
 
 
 def _files(world: World, call: Call) -> Answer:

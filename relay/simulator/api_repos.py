@@ -164,6 +164,17 @@ def _branch(world: World, call: Call) -> Answer:
     return Answer(200, {"name": name, "commit": shown, "protected": name == call.repo.default_branch})
 
 
+def _matching_refs(world: World, call: Call) -> Answer:
+    """https://docs.github.com/en/rest/git/refs#list-matching-references"""
+    prefix = f"refs/{call.params['ref']}"
+    items = [
+        {"ref": ref, "node_id": "", "url": "", "object": {"type": "commit", "sha": sha, "url": ""}}
+        for ref, sha in sorted(call.repo.refs.items())
+        if ref.startswith(prefix)
+    ]
+    return paged(call, items, url=world.url)
+
+
 def ancestors(network: Network, sha: str) -> dict[str, None]:
     """A commit and everything it stands on, nearest first."""
     seen: dict[str, None] = {}
@@ -272,6 +283,7 @@ ROUTES = [
     Route("GET", "/repo/commits/{ref...}/branches-where-head", _where_head, needs=("contents", "read")),
     Route("GET", "/repo/commits/{ref...}", _commit, needs=("contents", "read")),
     Route("GET", "/repo/git/commits/{sha}", _git_commit, needs=("contents", "read")),
+    Route("GET", "/repo/git/matching-refs/{ref...}", _matching_refs, needs=("contents", "read")),
     Route("GET", "/repo/branches", _branches, needs=("contents", "read")),
     Route("GET", "/repo/branches/{branch...}", _branch, needs=("contents", "read")),
     Route("GET", "/repo/collaborators/{user}/permission", _permission, needs=("metadata", "read")),

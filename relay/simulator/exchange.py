@@ -192,14 +192,23 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(text + r"\Z")
 
 
-def paged(call: Call, items: list[Any], *, key: str | None = None, url: str = "") -> Answer:
+def paged(
+    call: Call,
+    items: list[Any],
+    *,
+    key: str | None = None,
+    url: str = "",
+    shown: Callable[[Any], Any] = lambda item: item,
+) -> Answer:
     """One page of a list with its ``Link`` header; with ``key`` as ``{total_count, key: [...]}``.
+
+    ``shown`` says how an item of the page is shown, where that is too dear to be done for all.
 
     https://docs.github.com/en/rest/using-the-rest-api/using-pagination-in-the-rest-api#using-link-headers
     """
     page, per_page = call.page()
     last = max(1, -(-len(items) // per_page))
-    part = items[(page - 1) * per_page : page * per_page]
+    part = [shown(item) for item in items[(page - 1) * per_page : page * per_page]]
     others = "".join(f"&{name}={value}" for name, value in call.query.items() if name not in {"page", "per_page"})
     targets: dict[str, int] = {}
     if page > 1:
