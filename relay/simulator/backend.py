@@ -130,7 +130,7 @@ class Backend(Place):
                 claims=claims,
             )
         )
-        return CallbackAnswer(*self._site.loop.wait_for(world.runners.step.send(target, minted, body)))
+        return CallbackAnswer(*self._site.loop.wait_for(world.runners.step.send(target, minted, body, self.name)))
 
     def job_named(self, run: Run, name: str) -> Job:
         """The job of that name in the run's newest attempt. Raises LookupError."""

@@ -32,6 +32,27 @@ class LoggedRequest:
     ended: float
 
 
+@dataclass(frozen=True, slots=True)
+class SentCallback:
+    """One callback as a backend sent it, each try for itself. ``answer`` is the status, 0 where none came.
+
+    ``token`` is the capability in the body; the rest is what the body says under ``workflow``.
+    """
+
+    began: datetime
+    ended: datetime
+    backend: str
+    token: str
+    delivery_id: str
+    run_id: str
+    attempt: str
+    job: str
+    check_run_id: str
+    status: str
+    conclusion: str | None
+    answer: int
+
+
 class RequestLog:
     """An append-only list of requests with the questions that tests ask of it."""
 

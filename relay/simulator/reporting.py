@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
@@ -20,6 +21,7 @@ import relay
 from relay.simulator import payloads
 from relay.simulator.keys import plain_http
 from relay.simulator.listener import JobPlan
+from relay.simulator.log import SentCallback
 from relay.simulator.model import Attempt, Job, Json, Run, StepOutcome
 
 if TYPE_CHECKING:
@@ -187,7 +189,7 @@ class Step:
         for number in range(self.tries):
             if number:
                 await asyncio.sleep(min(0.1 * 2**number, LONGEST_WAIT))
-            code, text = await self.send(target, self._token(run, attempt, job), body)
+            code, text = await self.send(target, self._token(run, attempt, job), body, run.repository.full_name)
             outcome = StepOutcome(status, 0 if code == 200 else 1, text, code or None)
             if code and code != 429 and code < 500:
                 break
@@ -199,8 +201,14 @@ class Step:
         named = inner.get("callback_url") if isinstance(inner, dict) else None
         return self._world.callback_url or (str(named) if named else None)
 
-    async def send(self, url: str, token: str, body: Json) -> tuple[int, str]:
-        """Post one callback: the status and the text of the answer; status 0 where none came."""
+    async def send(self, url: str, token: str, body: Json, backend: str) -> tuple[int, str]:
+        """Post one callback and note it: the status and the text of the answer; status 0 where none came."""
+        began = self._world.now()
+        status, text = await self._post(url, token, body)
+        self._world.callbacks.append(_sent(body, backend, status, began, self._world.now()))
+        return status, text
+
+    async def _post(self, url: str, token: str, body: Json) -> tuple[int, str]:
         if self._client is None:
             self._client = httpx2.AsyncClient(trust_env=False, verify=plain_http(), timeout=30.0)
         headers = {"authorization": f"Bearer {token}"}
@@ -255,6 +263,26 @@ class Step:
         """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
+
+
+def _sent(body: Json, backend: str, answer: int, began: datetime, ended: datetime) -> SentCallback:
+    stated, inner = body.get("workflow"), body.get("relay")
+    stated = stated if isinstance(stated, dict) else {}
+    conclusion = stated.get("conclusion")
+    return SentCallback(
+        began=began,
+        ended=ended,
+        backend=backend,
+        token=str(inner.get("token", "")) if isinstance(inner, dict) else "",
+        delivery_id=str(body.get("delivery_id", "")),
+        run_id=str(stated.get("run_id", "")),
+        attempt=str(stated.get("run_attempt", "")),
+        job=str(stated.get("job_name", "")),
+        check_run_id=str(stated.get("check_run_id", "")),
+        status=str(stated.get("status", "")),
+        conclusion=None if conclusion is None else str(conclusion),
+        answer=answer,
+    )
 
 
 def _with_failures(plan: JobPlan, failed: tuple[tuple[str, str, str], ...]) -> JobPlan:

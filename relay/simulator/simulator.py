@@ -24,7 +24,7 @@ from relay.simulator.hud import ROUTES as HUD_ROUTES
 from relay.simulator.hud import Hud
 from relay.simulator.limits import Limits
 from relay.simulator.listener import Listener
-from relay.simulator.log import RequestLog
+from relay.simulator.log import RequestLog, SentCallback
 from relay.simulator.loop import LoopThread
 from relay.simulator.model import App, Json, Repository, Run
 from relay.simulator.oidc import AUDIENCE, Oidc
@@ -122,6 +122,11 @@ class Simulator:
     def log(self) -> RequestLog:
         """Every request that was answered, the control interface's own left out."""
         return self.world.log
+
+    @property
+    def callbacks(self) -> list[SentCallback]:
+        """Every callback that was sent without a process of its own, each try for itself."""
+        return self.world.callbacks
 
     @property
     def faults(self) -> Faults:

@@ -13,7 +13,7 @@ from relay.simulator.exchange import Refused
 from relay.simulator.faults import Faults
 from relay.simulator.keys import private_pem, rsa_key
 from relay.simulator.limits import Limits
-from relay.simulator.log import RequestLog
+from relay.simulator.log import RequestLog, SentCallback
 from relay.simulator.model import (
     Account,
     App,
@@ -49,6 +49,7 @@ class World:
         self.faults = Faults()
         self.limits = Limits()
         self.log = RequestLog()
+        self.callbacks: list[SentCallback] = []
         self.accounts: dict[str, Account] = {}
         self.apps: dict[str, App] = {}
         self.installations: dict[int, Installation] = {}

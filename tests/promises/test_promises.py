@@ -1,0 +1,253 @@
+"""The judge is judged: a clean record has no breach, and each way of doctoring it is noticed, under the right name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allowlist.model import Entry, Level, RepoName
+from tests.promises import CheckWrite, Event, Record, Report, Request, Row, Trouble, Verdict, judge
+from tests.promises.record import OtherWrite, Refusal
+from tests.promises.rules import GATE
+
+CALM = Trouble()
+HEAD, NEXT = "a" * 40, "b" * 40
+BLOCKS = Entry(RepoName("org", "blocks"), Level.L4, device="dev")
+RECORDED = Entry(RepoName("org", "recorded"), Level.L2)
+TOLD = Entry(RepoName("org", "told"), Level.L1)
+ENTRIES = (BLOCKS, RECORDED, TOLD)
+
+
+def event(guid: str = "d1", action: str = "opened", head: str = HEAD, at: float = 100.0, **given: Any) -> Event:
+    values = {"name": "pull_request", "thread": "pull 7", "base_ref": "main", "accepted": (at, at + 0.1)}
+    return Event(guid=guid, action=action, head_sha=head, happened=at, **(values | given))
+
+
+def request(entry: Entry, guid: str = "d1", head: str = HEAD, at: float = 101.0, **given: Any) -> Request:
+    backend = str(entry.repo)
+    values: dict[str, Any] = {
+        "token": f"{backend} {guid}",
+        "origin": guid,
+        "kind": "pull_request",
+        "action": "opened",
+        "ref": "",
+    }
+    values |= {"status": 204, "effect": True}
+    return Request(backend=backend, delivery_id=guid, head_sha=head, began=at, ended=at + 0.1, **(values | given))
+
+
+def report(entry: Entry, conclusion: str | None = "success", at: float = 110.0, **given: Any) -> Report:
+    backend = str(entry.repo)
+    values: dict[str, Any] = {
+        "token": f"{backend} d1",
+        "run_id": "1",
+        "attempt": "1",
+        "job": "test",
+        "check_run_id": "9",
+    }
+    values |= {"status": "completed", "answer": 200, "began": at, "ended": at + 0.1}
+    return Report(backend=backend, delivery_id="d1", conclusion=conclusion, **(values | given))
+
+
+def row(of: Report) -> Row:
+    return Row(
+        of.backend, of.delivery_id, of.run_id, of.attempt, of.job, of.check_run_id, of.status, of.conclusion, of.ended
+    )
+
+
+def write(name: str = GATE, conclusion: str | None = None, at: float = 102.0, **given: Any) -> CheckWrite:
+    status = "completed" if conclusion else "in_progress"
+    values = {"repository": "pytorch/pytorch", "run": 1 if name == GATE else 2, "head_sha": HEAD, "status": status}
+    return CheckWrite(name=name, conclusion=conclusion, began=at, ended=at + 0.1, **(values | given))
+
+
+REPORTS = (report(BLOCKS), report(RECORDED), report(TOLD, answer=403))
+CLEAN = Record(
+    upstream="pytorch/pytorch",
+    events=(event(),),
+    requests=tuple(request(entry) for entry in ENTRIES),
+    reports=REPORTS,
+    rows=tuple(row(one) for one in REPORTS[:2]),
+    checks=(write(), write("crcr/org/blocks"), write("crcr/org/blocks", "success", 120), write(GATE, "success", 120)),
+    writes=(OtherWrite("org/told", "POST", "/app/installations/1/access_tokens"),),
+)
+
+
+def judged(record: Record, trouble: Trouble = CALM) -> Verdict:
+    return judge(record, ENTRIES, trouble)
+
+
+def broken(record: Record, trouble: Trouble = CALM) -> set[str]:
+    return {breach.rule for breach in judged(record, trouble).breaches}
+
+
+def test_a_clean_record_has_its_figures_and_no_breach() -> None:
+    """Three backends want one pull request, all are told once, and two may report."""
+    verdict = judged(CLEAN)
+
+    assert () == verdict.breaches
+    assert (3, 3, 2, 0) == (verdict.pairs, verdict.runs, verdict.callbacks_accepted, verdict.callbacks_lost)
+    assert 3 == verdict.by_fate["delivered"]
+
+
+DOCTORED = {
+    "a wanted backend was never told": replace(CLEAN, requests=CLEAN.requests[:2]),
+    "told again without an ambiguous failure": replace(CLEAN, requests=(*CLEAN.requests, request(TOLD, at=130.0))),
+    "two dispatches of one delivery": replace(CLEAN, requests=(*CLEAN.requests, request(TOLD, token="another"))),
+    "told what it does not want": replace(
+        CLEAN, requests=(*CLEAN.requests, request(replace(TOLD, repo=RepoName("org", "stranger"))))
+    ),
+    "told of another head than its webhook": replace(
+        CLEAN, requests=(*CLEAN.requests[:2], replace(CLEAN.requests[2], head_sha=NEXT))
+    ),
+    "an accepted report is lost": replace(CLEAN, rows=CLEAN.rows[:1]),
+    "a report came from nowhere": replace(CLEAN, rows=(*CLEAN.rows, row(REPORTS[2]))),
+    "a report was accepted below L2": replace(CLEAN, reports=(*REPORTS, report(TOLD, at=111.0))),
+    "a report was accepted for another's dispatch": replace(
+        CLEAN, reports=(*REPORTS, report(RECORDED, token="org/blocks d1"))
+    ),
+    "a write went to the wrong place": replace(
+        CLEAN, checks=(*CLEAN.checks, write("crcr/org/blocks", "success", 121, head_sha=NEXT, run=3))
+    ),
+    "a gate is missing or late": replace(CLEAN, checks=CLEAN.checks[1:3]),
+    "a check is open past its deadline": replace(CLEAN, checks=(*CLEAN.checks, write(at=121, run=4))),
+    "a gate was green without every result": replace(CLEAN, reports=REPORTS[1:], rows=CLEAN.rows[1:]),
+}
+
+
+@pytest.mark.parametrize("rule", DOCTORED)
+def test_each_way_of_breaking_a_promise_is_noticed(rule: str) -> None:
+    """A check that cannot fail is no check."""
+    assert rule in broken(DOCTORED[rule])
+
+
+def test_every_rule_has_a_record_that_breaks_it() -> None:
+    """A rule that is added without its doctored record is noticed here."""
+    found = {breach.rule for record in DOCTORED.values() for breach in judged(record).breaches}
+
+    assert set(DOCTORED) == found
+
+
+@pytest.mark.parametrize(
+    ("first", "trouble"),
+    [
+        ({"status": 502, "fault": "server error after effect"}, CALM),
+        ({"status": 0, "fault": "connection reset after effect"}, CALM),
+        ({"fault": "latency after effect"}, CALM),
+        ({}, Trouble(kills=(101.2,))),
+    ],
+)
+def test_an_ambiguous_failure_explains_one_more_run(first: dict[str, Any], trouble: Trouble) -> None:
+    """GitHub did it and its answer was lost, or we died before we noted it: once more, and not twice."""
+    sent = (*CLEAN.requests[:2], replace(CLEAN.requests[2], **first), request(TOLD, at=130.0))
+
+    assert (1, set()) == (
+        judged(replace(CLEAN, requests=sent), trouble).repeats_explained,
+        broken(replace(CLEAN, requests=sent), trouble),
+    )
+    assert broken(replace(CLEAN, requests=(*sent, request(TOLD, at=150.0))), trouble)
+
+
+def test_a_kill_long_before_or_after_explains_nothing() -> None:
+    """Only a kill between the request and our note of it leaves us in doubt."""
+    record = replace(CLEAN, requests=(*CLEAN.requests, request(TOLD, at=130.0)))
+
+    assert {"told again without an ambiguous failure"} == broken(record, Trouble(kills=(90.0, 120.0)))
+
+
+def test_a_newer_head_excuses_only_what_could_not_be_sent_before_it() -> None:
+    """A head that was replaced at once need not be tested; an hour later it is no excuse."""
+    unsent = tuple(one for one in CLEAN.requests if one.backend != "org/told")
+
+    def moved(after: float) -> Record:
+        newer = event("d2", "synchronize", NEXT, 100.0 + after)
+        told = tuple(request(entry, "d2", NEXT, 101.0 + after, action="synchronize") for entry in ENTRIES)
+        gate = write(at=101.0 + after, head_sha=NEXT, run=8), write(GATE, "neutral", 5000.0, head_sha=NEXT, run=8)
+        checks = (*CLEAN.checks, *gate)
+        return replace(CLEAN, events=(*CLEAN.events, newer), requests=(*unsent, *told), checks=checks)
+
+    assert 1 == judged(moved(2.0)).by_fate["superseded"]
+    assert set() == broken(moved(2.0))
+    assert {"a wanted backend was never told"} == broken(moved(60.0))
+    assert set() == broken(moved(60.0), Trouble(spans=((100.0, 90.0 + 100.0),)))
+
+
+def test_every_commit_is_never_superseded() -> None:
+    """An entry that asks for every commit gets it, whatever came after."""
+    entries = (*ENTRIES[:2], replace(TOLD, every_commit=True))
+    unsent = tuple(one for one in CLEAN.requests if one.backend != "org/told")
+    closed = event("d2", "closed", at=100.5, closed=True)
+    told = tuple(request(entry, "d2", at=101.0, action="closed") for entry in ENTRIES)
+    record = replace(CLEAN, events=(*CLEAN.events, closed), requests=(*unsent, *told))
+
+    assert {"a wanted backend was never told"} == {one.rule for one in judge(record, entries, CALM).breaches}
+    assert set() == broken(record)
+
+
+def test_a_word_of_a_close_is_no_test_of_the_head() -> None:
+    """That a backend heard of the end does not mean that it was ever told to begin."""
+    closed = event("d2", "closed", at=500.0, closed=True)
+    told = tuple(request(entry, "d2", at=501.0, action="closed") for entry in ENTRIES)
+    record = replace(CLEAN, events=(*CLEAN.events, closed), requests=(*CLEAN.requests[:2], *told))
+
+    assert {"a wanted backend was never told"} == broken(record)
+
+
+def test_a_refusal_for_good_is_no_loss() -> None:
+    """GitHub said that the repository is gone: that is a dead letter with its reason."""
+    record = replace(CLEAN, requests=CLEAN.requests[:2], refusals=(Refusal("org/told", 101.0, 404),))
+
+    assert 1 == judged(record).by_fate["refused"]
+    assert set() == broken(record)
+    early = replace(record, refusals=(Refusal("org/told", 99.0, 404),))
+    assert {"a wanted backend was never told"} == broken(early)
+
+
+def test_a_webhook_that_was_not_answered_promises_nothing() -> None:
+    """Only a 2xx is a promise; where GitHub has none, it delivers again."""
+    record = Record(upstream="pytorch/pytorch", events=(replace(event(), accepted=None),))
+
+    assert (0, ()) == (judged(record).pairs, judged(record).breaches)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (report(BLOCKS, "failure"),),
+        (report(BLOCKS, job="one"), report(BLOCKS, "failure", job="two")),
+        (report(BLOCKS, answer=403),),
+        (report(BLOCKS, at=130.0),),
+    ],
+    ids=["failure", "the worst job decides", "refused", "too late"],
+)
+def test_a_green_gate_needs_every_word_of_its_backends(said: tuple[Report, ...]) -> None:
+    """Not just any report, but an accepted success, in time, and of every job."""
+    reports = (*said, *REPORTS[1:])
+    record = replace(CLEAN, reports=reports, rows=tuple(row(one) for one in reports if one.answer == 200))
+
+    assert {"a gate was green without every result"} == broken(record)
+
+
+def test_a_newer_attempt_mends_a_failure() -> None:
+    """A job that failed and was run again counts as what it became."""
+    reports = (report(BLOCKS, "failure", at=105.0), report(BLOCKS, at=110.0, attempt="2"), *REPORTS[1:])
+    record = replace(CLEAN, reports=reports, rows=tuple(row(one) for one in reports if one.answer == 200))
+
+    assert set() == broken(record)
+
+
+def test_a_level_below_three_has_no_check() -> None:
+    """L2 is recorded and shown on the pages, never on the pull request."""
+    record = replace(CLEAN, checks=(*CLEAN.checks, write("crcr/org/recorded", "success", 121, run=5)))
+
+    assert {"a write went to the wrong place"} == broken(record)
+
+
+def test_what_the_opinion_does_not_cover_it_does_not_judge() -> None:
+    """A pattern that it cannot read is an error and never a match."""
+    entries = (replace(TOLD, base=("release/*",)),)
+
+    with pytest.raises(ValueError, match="not covered here"):
+        judge(CLEAN, entries, CALM)
