@@ -163,7 +163,9 @@ def migrate(database_url: DatabaseUrl = "sqlite:///crcr.db") -> None:
     """Safe to run while replicas serve, and again."""
     with _opened(database_url) as store:
         schema.upgrade(store.write_engine)
-        typer.echo(f"schema {store.read_now(schema.revision)}")
+        found = store.read_now(schema.revision)
+        left = f", newer than this version's {schema.newest()}: left as it is" if schema.is_newer(found) else ""
+        typer.echo(f"schema {found}{left}")
 
 
 @app.command(help="Look at settings, keys, app, permissions, allowlist and database, and say how to mend each fault.")

@@ -69,9 +69,9 @@ def backend_app(
             if (missing := missing_file(settings.database_url)) is not None:
                 raise unusable(f"CRCR_DATABASE_URL: {missing} does not exist; name the database that `crcr serve` uses")
             with contextlib.closing(Store(settings.database_url)) as store:
-                if store.read_now(schema.revision) != schema.newest():
+                if not schema.serves(store.read_now(schema.revision)):
                     raise unusable(
-                        "CRCR_DATABASE_URL: this database has another schema than this version; run `crcr db migrate`"
+                        "CRCR_DATABASE_URL: this database has an older schema than this version; run `crcr db migrate`"
                     )
                 yield store, terms_of(settings), settings
 

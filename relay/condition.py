@@ -36,6 +36,8 @@ class Condition:
     async def parts(self) -> tuple[Part, ...]:
         """Every part, the needed ones first."""
         parts = [await self._database(), self._allowlist()]
+        if self.worker.stopping:
+            parts.insert(0, Part("serving", False, "told to stop: what has begun is finished, send requests elsewhere"))
         if self.works:
             parts.append(self._working())
         return tuple(parts)
@@ -67,13 +69,15 @@ class Condition:
             revision = await self.store.read(schema.revision)
         except StoreDownError as error:
             return Part("database", False, str(error))
-        if revision != schema.newest():
+        if not schema.serves(revision):
             return Part("database", False, f"schema {revision}, this build expects {schema.newest()}: crcr db migrate")
         trouble = self.store.trouble(RECENT)
         if trouble is not None:
             said = f"it can be read, but a commit failed within the last {RECENT:g} s: {trouble}"
             return Part("database", False, said)
-        return Part("database", True, f"schema {revision}")
+        # A newer version has migrated it, and this one goes on until its own turn in the deploy comes.
+        newer = f", newer than this build's {schema.newest()}" if schema.is_newer(revision) else ""
+        return Part("database", True, f"schema {revision}{newer}")
 
     def _allowlist(self) -> Part:
         state = self.keeper.state

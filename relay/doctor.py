@@ -192,7 +192,7 @@ def _database(url: str) -> tuple[Finding, _Addresses]:
         store.close()
     if revision is None:
         return well(part, "empty; the first start makes the tables"), _Addresses(None)
-    if revision != schema.newest():
+    if not schema.serves(revision):
         found = f"schema {revision}, this version expects {schema.newest()}"
         return Finding(part, State.DOUBT, found, "Run `crcr db migrate`; `crcr serve` does so too."), _Addresses(None)
     return well(part, f"schema {revision}"), _Addresses(url)

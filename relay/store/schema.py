@@ -1,19 +1,38 @@
-"""Bringing a database to the schema this code expects, and asking whether it is there."""
+"""Bringing a database to the schema this code expects, and asking whether it is there.
+
+Migrations only expand: they add tables, and columns that may be null or have a default of the server's. So a replica of
+the version before goes on working while, and after, a newer one has changed the schema; it only must not be surprised.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
+
+log = structlog.get_logger(__name__)
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 # Any number that nothing else on this database uses; two replicas that start together take turns by it.
 _MIGRATION_LOCK = 0x43524352
+
+#: How long a migration may wait for a table. All who come after it wait behind it, so it must not insist.
+LOCK_SECONDS = 2.0
+#: How often it is tried, and how long the service has the tables for itself in between.
+TRIES = 10
+REST_SECONDS = 1.0
+#: PostgreSQL's code for a lock that was not had in that time.
+_NOT_HAD = "55P03"
 
 
 def _config(connection: Connection | None = None) -> Config:
@@ -23,12 +42,45 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
-def upgrade(engine: Engine) -> None:
-    """Apply every migration that is missing. Safe to call from several replicas at once."""
+def upgrade(
+    engine: Engine,
+    *,
+    to: str = "head",
+    lock_seconds: float = LOCK_SECONDS,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Apply every migration that is missing, up to the revision named.
+
+    Safe to call from several replicas at once, and while others serve. A database that a newer version has been at is
+    left as it is. Raises sqlalchemy's OperationalError when busy tables kept it out each time.
+    """
+    for remaining in reversed(range(TRIES)):
+        try:
+            _upgrade(engine, to, lock_seconds)
+        except OperationalError as error:
+            if not remaining or getattr(error.orig, "sqlstate", None) != _NOT_HAD:
+                raise
+            log.warning("migration_waits", tries_left=remaining)
+            pause(REST_SECONDS)
+        else:
+            return
+
+
+def _upgrade(engine: Engine, to: str, lock_seconds: float) -> None:
     with engine.begin() as connection:
+        found = revision(connection)
+        if is_newer(found):
+            log.warning("schema_newer", found=found, known=newest())
+            return
+        if found == newest():
+            return
         if connection.dialect.name == "postgresql":
+            # In order: whoever migrates just now may take longer than a table is waited for.
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
-        command.upgrade(_config(connection), "head")
+            connection.execute(text(f"SET LOCAL lock_timeout = '{int(lock_seconds * 1000)}ms'"))
+            if is_newer(revision(connection)):
+                return
+        command.upgrade(_config(connection), to)
 
 
 def check(engine: Engine) -> None:
@@ -45,5 +97,20 @@ def revision(connection: Connection) -> str | None:
 
 def newest() -> str | None:
     """The revision this code expects."""
-    found: str | None = ScriptDirectory.from_config(_config()).get_current_head()
-    return found
+    return next(iter(revisions()), None)
+
+
+def is_newer(found: str | None) -> bool:
+    """Whether a database is at a revision that this code does not know: a newer version has been at it."""
+    return found is not None and found not in revisions()
+
+
+def serves(found: str | None) -> bool:
+    """Whether this code can work on a database at this revision: on its own, and on every newer one."""
+    return found == newest() or is_newer(found)
+
+
+@cache  # They are part of the code, and readiness asks again and again.
+def revisions() -> tuple[str, ...]:
+    """Every revision that this code knows, newest first."""
+    return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())

@@ -197,6 +197,11 @@ class Worker:
             self._ended.set()
             await noting
 
+    @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` was called."""
+        return self._stopping
+
     def stop(self) -> None:
         """Claim nothing more; ``run`` returns once what has begun is noted."""
         self._stopping = True
