@@ -60,15 +60,16 @@ def _missing(said: Iterable[Report], entry: Entry, check: CheckWrite) -> str:
     if all(report.conclusion != "success" for report in before):
         return f"had said {before[-1].conclusion}"
     # What was answered in good time must show; a failure that came while the gate was written shows in the next write.
-    worst = _against(report for report in before if report.answer == 200 and report.ended + _IN_WRITING < check.began)
+    worst = _against(before, check.began - _IN_WRITING)
     return f"had said {worst}" if worst else ""
 
 
-def _against(said: Iterable[Report]) -> str:
-    """What the newest attempts of the newest dispatch say against a success; the worst of its jobs decides."""
+def _against(said: Iterable[Report], until: float) -> str:
+    """What the newest attempts of the newest dispatch, answered by then, say against a success; the worst job decides.
+
+    What came later does not count against it, but it may have replaced what came before.
+    """
     reports = list(said)
-    if not reports:
-        return ""
     newest = max(reports, key=lambda report: report.began).token
     attempts: dict[tuple[str, str], int] = {}
     for report in reports:
@@ -78,7 +79,9 @@ def _against(said: Iterable[Report]) -> str:
         (
             str(one.conclusion)
             for one in reports
-            if one.token == newest
+            if one.answer == 200
+            and one.ended < until
+            and one.token == newest
             and int(one.attempt) == attempts[one.run_id, one.job]
             and one.conclusion in {"failure", "timed_out", "cancelled", "action_required"}
         ),
