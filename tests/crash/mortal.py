@@ -1,0 +1,133 @@
+"""A relay that dies where it is told, and is started again each time, as a service manager would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from relay.serving import listening_socket
+from relay.simulator import wait_until
+from tests.crash.crossings import Crossing, read_crossings
+from tests.stories.relay_process import environment
+from tests.stories.world import World
+
+#: What a dead process had begun may be taken over a minute later. Nobody waits for that here: time is told to pass.
+LEASE = timedelta(seconds=61)
+#: The longest that a start may take.
+START_SECONDS = 60.0
+
+
+class MortalRelay:
+    """One service at one address: a process at a time, the next one as soon as one was killed."""
+
+    def __init__(self, world: World, die_at: Collection[int] = ()) -> None:
+        self._world = world
+        self._die_at = frozenset(die_at)
+        self._ahead = timedelta()
+        self._clock = world.folder / "clock"
+        self._clock.write_text(f"{0:20.3f}")
+        self.record = world.folder / "crossings"
+        self.log = world.folder / "relay.log"
+        self._child: int | None = None
+        self._closing = False
+        self.starts = 0
+        self.killed_at: list[datetime] = []
+        self.strange: list[str] = []
+        with listening_socket() as (_, port):
+            self._port = port
+        world.port = port
+
+    def __enter__(self) -> Self:
+        self._output = self.log.open("ab")
+        command = [sys.executable, "-m", "tests.crash.serve", "--port", str(self._port)]
+        self._parent = subprocess.Popen(
+            [*command, "--record", str(self.record), "--clock", str(self._clock)],
+            env=environment(self._world.settings()),
+            cwd=Path(__file__).parent.parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._output,
+            text=True,
+        )
+        self._start()
+        self._watch = threading.Thread(target=self._watching, name="service manager", daemon=True)
+        self._watch.start()
+        self.wait_until_up()
+        self._world.sim.webhook_url = f"{self._world.url}/github/webhook"
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._closing = True
+        assert self._parent.stdin is not None
+        self._parent.stdin.close()
+        if self._child is not None:
+            os.kill(self._child, signal.SIGKILL)
+        self._parent.wait(30)
+        self._watch.join(30)
+        assert self._parent.stdout is not None
+        self._parent.stdout.close()
+        self._output.close()
+
+    def pass_time(self, by: timedelta) -> None:
+        """Let time pass, for the service and for the simulator."""
+        self._ahead += by
+        with self._clock.open("r+") as file:
+            file.write(f"{self._ahead.total_seconds():20.3f}")
+        self._world.clock.advance(by)
+
+    def wait_until_up(self) -> None:
+        """Block until it answers. Raises TimeoutError with what it said last."""
+        try:
+            wait_until(self._answers, START_SECONDS, what="a service that answers")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}: {self.log.read_text()[-2000:]}") from None
+
+    def crossings(self) -> list[Crossing]:
+        """Every crossing so far, of all its processes."""
+        return read_crossings(self.record)
+
+    def deaths(self) -> list[Crossing]:
+        """Where it died, and when."""
+        return [crossing for crossing in self.crossings() if crossing.ordinal in self._die_at]
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self._world.url}/readyz", timeout=5).close()
+        except OSError:
+            time.sleep(0.01)
+            return False
+        return True
+
+    def _start(self) -> None:
+        self.starts += 1
+        assert self._parent.stdin is not None
+        self._parent.stdin.write(" ".join(map(str, sorted(self._die_at))) + "\n")
+        self._parent.stdin.flush()
+
+    def _watching(self) -> None:
+        assert self._parent.stdout is not None
+        for line in self._parent.stdout:
+            word, number = line.split()
+            if word == "serves":
+                self._child = int(number)
+                continue
+            self._child = None
+            if self._closing:
+                continue
+            if int(number) != -signal.SIGKILL:
+                self.strange.append(f"a process ended with {number} by itself")
+            self.killed_at.append(self._world.clock.now())
+            self.pass_time(LEASE)
+            self._start()
