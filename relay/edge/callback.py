@@ -217,7 +217,9 @@ class _Edge:
         dispatch_id = None if report.capability is None else self._capabilities.dispatch_of(report.capability)
         callback = Callback(caller, report, entry, dispatch_id)
         try:
-            result = await self._store.write(partial(accept, callback=callback, terms=self._terms, now=self._now()))
+            result = await self._store.write(
+                partial(accept, callback=callback, terms=self._terms, now=self._now()), waited_for=True
+            )
         except StoreDownError:
             raise store_down() from None
         if isinstance(result, Refusal):

@@ -254,15 +254,19 @@ class _WebhookEdge:
             return await self._store.write(
                 lambda conn: record_installation(
                     conn, installation, received, allowlist=allowlist, terms=self._terms, now=now
-                )
+                ),
+                waited_for=True,
             )
         if isinstance(event, CheckEvent | CommentEvent):
             asking = event
-            return await self._store.write(lambda conn: record_asked(conn, asking, received, self._upstream, now))
+            return await self._store.write(
+                lambda conn: record_asked(conn, asking, received, self._upstream, now), waited_for=True
+            )
         if isinstance(event, MergeGroupEvent):
             group = event
             return await self._store.write(
-                lambda conn: record_group(conn, group, received, allowlist=allowlist, terms=self._terms, now=now)
+                lambda conn: record_group(conn, group, received, allowlist=allowlist, terms=self._terms, now=now),
+                waited_for=True,
             )
         if isinstance(event, PingEvent):
             raise TypeError("a ping is answered and never recorded")
@@ -276,7 +280,8 @@ class _WebhookEdge:
                 terms=self._terms,
                 now=now,
                 fresh_id=self._fresh_id,
-            )
+            ),
+            waited_for=True,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from relay.store.engine import RefusalError, Store, StoreDownError
+from relay.store.engine import GO_FIRST, GROUP, RefusalError, Store, StoreDownError
 
 
 def insert(store: Store, key: str) -> None:
@@ -75,6 +76,35 @@ def test_a_refusal_costs_the_group_nothing(store: Store) -> None:
 
     assert (keys(store), runs) == (["a"], ["counted"])
     assert isinstance(outcomes[1], RefusalError)
+
+
+def test_what_a_caller_waits_for_goes_before_the_workers_notes(store: Store) -> None:
+    """A webhook's answer must not stand behind claims and notes, and those must not starve behind webhooks."""
+    order: list[str] = []
+    gate, held = threading.Event(), threading.Event()
+
+    def hold(_conn: Connection) -> None:
+        held.set()
+        gate.wait(5)
+
+    def noted(name: str) -> Callable[[Connection], None]:
+        return lambda _conn: order.append(name)
+
+    blockers = [store._submit(hold)] if store.dialect == "sqlite" else [store._submit(hold, waited_for=True)]
+    held.wait(5)
+    if store.dialect == "sqlite":
+        futures = [store._submit(noted("worker"))]
+        futures += [store._submit(noted("webhook"), waited_for=True) for _ in range(GO_FIRST * GROUP + 1)]
+        gate.set()
+        for future in [*blockers, *futures]:
+            future.result(5)
+        assert (["webhook"] * GO_FIRST * GROUP + ["worker", "webhook"]) == order
+    else:
+        # There each has a writer of its own, and neither waits for the other at all.
+        store._submit(noted("worker")).result(5)
+        gate.set()
+        assert ["worker"] == order
+        blockers[0].result(5)
 
 
 def test_readers_see_only_what_is_committed(store: Store) -> None:
