@@ -1,8 +1,8 @@
 """What is forgotten, and when: a change with all that hangs on it, a while after its head stopped being open.
 
 ``forget`` takes a little at a time, because the writer it runs on serves callers too. Whatever order it is stopped in,
-what is left is whole enough to be read, and the next call goes on from there. Backends, and what people and the
-allowlist changed, are kept for ever.
+what is left is whole enough to be read, and the next call goes on from there. Backends, what people and the allowlist
+changed, and what all rows amounted to (``relay.store.aggregates``) are kept for ever.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, exists, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, exists, func, select
 
 from relay.effects import Kind
+from relay.store.aggregates import count_forgotten
 from relay.store.deadlines import SELF
 from relay.store.tables import (
+    AllowlistVersion,
     Attempt,
     Audit,
     Change,
@@ -47,6 +49,7 @@ _observation = Observation.__table__  # type: ignore[attr-defined]
 _override = Override.__table__  # type: ignore[attr-defined]
 _report = Report.__table__  # type: ignore[attr-defined]
 _test_result = TestResult.__table__  # type: ignore[attr-defined]
+_version = AllowlistVersion.__table__  # type: ignore[attr-defined]
 
 #: How long after its end a change is kept where nobody says otherwise.
 KEEP = timedelta(days=90)
@@ -89,24 +92,24 @@ _ENDED: Select[Any] = (
 )
 
 
-def forget(conn: Connection, before: datetime, *, reports: int = REPORTS) -> Forgotten:
+def forget(conn: Connection, before: datetime, *, reports: int = REPORTS, dispatches: int = DISPATCHES) -> Forgotten:
     """Forget some of what ended before this moment. Call it again while it says that there is more.
 
-    Of reports, which are the most by far, it takes ``reports`` at most.
+    Of reports, which are the most by far, and of dispatches it takes so many at most.
 
     Safe on two replicas at once: each takes changes that the other has not locked.
     """
     ended = conn.execute(_ENDED, {"before": before}).all()
-    changes, rows, left = _forget_ended(conn, ended, reports) if ended else (0, 0, False)
+    changes, rows, left = _forget_ended(conn, ended, reports, dispatches) if ended else (0, 0, False)
     # Last, since some of it waits for its change to be gone.
     loose, more_loose = _forget_loose(conn, before)
     return Forgotten(changes, rows + loose, more=left or more_loose or len(ended) == CHANGES)
 
 
-def _forget_ended(conn: Connection, ended: Sequence[Row[Any]], reports: int) -> tuple[int, int, bool]:
+def _forget_ended(conn: Connection, ended: Sequence[Row[Any]], reports: int, dispatches: int) -> tuple[int, int, bool]:
     """Of these changes as much as one step takes: whole changes, rows of any kind, and whether something is left."""
     change_ids = [row.id for row in ended]
-    rows = _forget_dispatches(conn, change_ids, reports)
+    rows = _forget_dispatches(conn, change_ids, reports, dispatches)
     left = set(conn.execute(select(_dispatch.c.change_id).where(_dispatch.c.change_id.in_(change_ids))).scalars())
     gone = [row for row in ended if row.id not in left]
     if gone:
@@ -116,22 +119,27 @@ def _forget_ended(conn: Connection, ended: Sequence[Row[Any]], reports: int) -> 
     return len(gone), rows, bool(left)
 
 
-def _forget_dispatches(conn: Connection, change_ids: Sequence[int], most: int) -> int:
+def _forget_dispatches(conn: Connection, change_ids: Sequence[int], most: int, dispatches: int) -> int:
     """Some dispatches of these changes, each once all its reports are gone."""
     # Locked, so that no callback can add a report to one that is about to go.
     of_changes = select(_dispatch.c.id).where(_dispatch.c.change_id.in_(change_ids)).order_by(_dispatch.c.id)
-    ids = conn.execute(of_changes.limit(DISPATCHES).with_for_update(skip_locked=True)).scalars().all()
+    ids = conn.execute(of_changes.limit(dispatches).with_for_update(skip_locked=True)).scalars().all()
     if not ids:
         return 0
     reports = select(_report.c.id).where(_report.c.dispatch_id.in_(ids)).order_by(_report.c.id).limit(most)
     report_ids = conn.execute(reports).scalars().all()
+    reported = (
+        select(_report.c.dispatch_id).where(_report.c.dispatch_id.in_(ids), _report.c.id.not_in(report_ids)).distinct()
+    )
+    left = set(conn.execute(reported).scalars())
+    done = [dispatch_id for dispatch_id in ids if dispatch_id not in left]
+    # What goes is counted in the transaction in which it goes, and so exactly once.
+    count_forgotten(conn, report_ids=report_ids, dispatch_ids=done)
     rows = 0
     if report_ids:
         rows += _delete(conn, _test_result, _test_result.c.report_id.in_(report_ids))
         rows += _forget_effects(conn, OF_REPORTS, report_ids)
         rows += _delete(conn, _report, _report.c.id.in_(report_ids))
-    reported = set(conn.execute(select(_report.c.dispatch_id).where(_report.c.dispatch_id.in_(ids))).scalars())
-    done = [dispatch_id for dispatch_id in ids if dispatch_id not in reported]
     if done:
         rows += _delete(conn, _job, _job.c.dispatch_id.in_(done))
         rows += _delete(conn, _observation, _observation.c.dispatch_id.in_(done))
@@ -186,7 +194,18 @@ def _forget_loose(conn: Connection, before: datetime) -> tuple[int, bool]:
         (_audit, and_(_audit.c.at < before, _audit.c.who == SELF, _audit.c.what.in_(("deadline", "observed")))),
     ):
         taken.append(_delete(conn, table, table.c.id.in_(select(table.c.id).where(old).limit(ROWS))))
+    taken.append(_forget_versions(conn, before))
     return rows + sum(taken[2:]), max(taken) == ROWS
+
+
+def _forget_versions(conn: Connection, before: datetime) -> int:
+    """Allowlists that nothing kept was decided by: another has been in force since before all that is kept.
+
+    Deliveries of changes that are still open are older than that, and can then not be decided again.
+    """
+    newest = select(func.max(_version.c.kept_at)).where(_version.c.kept_at < before).scalar_subquery()
+    old = select(_version.c.digest).where(_version.c.kept_at < newest).limit(ROWS)
+    return _delete(conn, _version, _version.c.digest.in_(old))
 
 
 def _forget_effects(conn: Connection, kinds: Collection[Kind], subject_ids: Sequence[int]) -> int:
