@@ -42,6 +42,7 @@ from relay.settings import Settings, SettingsError
 from relay.store import documents, schema
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
+from relay.store.notify import listen
 from relay.store.reports import KeepTerms
 from relay.traffic import CountTraffic, Traffic
 from relay.work.allowlist import AllowlistKeeper, make_source
@@ -368,7 +369,8 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
             asyncio.create_task(relay.worker.run(), name="worker"),
             asyncio.create_task(relay.sweep.run(), name="sweep"),
         ]
-    log.info("started", role=role, upstream=str(relay.settings.upstream))
+        tasks.append(asyncio.create_task(listen(relay.store, relay.worker.wake), name="listen"))
+    log.info("started", role=role, upstream=str(relay.settings.upstream), worker=relay.worker.name)
     try:
         yield
     finally:

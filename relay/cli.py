@@ -83,7 +83,13 @@ def serve(
 
     configure_logs()
     with _told_in_a_line():
-        relay = build(load_settings())
+        settings = load_settings()
+        if role != "all" and settings.database_url.startswith("sqlite"):
+            # A worker beside a web process on the same file would work, and on a copy of it wait for ever.
+            raise SettingsError(
+                f"CRCR_DATABASE_URL: --role {role} needs PostgreSQL; on SQLite one process does both, without --role"
+            )
+        relay = build(settings)
     try:
         run(relay, host=host, port=port, role=role)
     except OSError as error:

@@ -4,20 +4,72 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from types import FrameType
 
+import structlog
 import uvicorn
 
 from relay.app import Relay, Role, create_app
 from relay.patience import PatientProtocol
 
+log = structlog.get_logger(__name__)
+
 # More requests than any honest caller has in flight; beyond it answers are 503 at once instead of late.
 _MOST_AT_ONCE = 2_000
 _SWITCH_SECONDS = 0.0005
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _KEEP_ALIVE_SECONDS = 75  # Longer than the idle time of load balancers, so that they and not we close first.
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which takes its leave.
+
+    The first SIGTERM or SIGINT has the worker claim nothing more and ``/readyz`` say so; requests are taken for as
+    long as the settings say, so that whoever spreads them has time to see it. Then what is under way is finished, and
+    the process ends with 0. A second signal ends it at once, which costs nothing but time: see the outbox.
+    """
+
+    def __init__(self, config: uvicorn.Config, relay: Relay, drain_seconds: float) -> None:
+        super().__init__(config)
+        self._relay = relay
+        self._drain_seconds = drain_seconds
+        self._told_at: float | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Listen to the signals that end a process; its owner's handlers are back afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self._told) for each in _ENDING}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _told(self, _number: int, _frame: FrameType | None) -> None:
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_DFL)
+        self._told_at = time.monotonic()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: take leave step by step, once told to."""
+        if self._told_at is not None:
+            if not self._relay.worker.stopping:
+                log.info("leaving", seconds=self._drain_seconds)
+                self._relay.worker.stop()
+                self._relay.sweep.stop()
+                # A connection that is kept would bring the next request to a process that has gone by then.
+                self.config.encoded_headers.append((b"connection", b"close"))
+            self.should_exit = time.monotonic() - self._told_at >= self._drain_seconds
+        return await super().on_tick(counter)
 
 
 def _server(relay: Relay, role: Role) -> uvicorn.Server:
@@ -34,7 +86,8 @@ def _server(relay: Relay, role: Role) -> uvicorn.Server:
         http=PatientProtocol,
         ws="none",
     )
-    return uvicorn.Server(config)
+    # A worker has no callers that would have to go elsewhere.
+    return _Server(config, relay, 0.0 if role == "worker" else relay.settings.drain_seconds)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -46,7 +99,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def run(relay: Relay, *, host: str, port: int, role: Role) -> None:
-    """Serve until SIGINT or SIGTERM, then drain. Raises OSError when the address cannot be had."""
+    """Serve until SIGINT or SIGTERM, then finish what is under way. Raises OSError when the address cannot be had."""
     listening = _listen(host, port)
     # The writer's thread hands over Python's lock at each statement and must get it back from a busy event loop: with
     # the usual 5 ms for each, a webhook of twenty statements would wait a tenth of a second.

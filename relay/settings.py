@@ -123,6 +123,9 @@ class Settings(BaseSettings):
     )
     check_interval_seconds: float = Field(3.0, ge=0, le=3_600, description="A check run is written at most this often.")
     sweep_seconds: float = Field(5.0, gt=0, le=3_600, description="How often deadlines are looked at.")
+    drain_seconds: float = Field(
+        0.0, ge=0, le=300, description="How long after SIGTERM requests are still taken, while /readyz says to leave."
+    )
     merge_group_minutes: float = Field(50.0, gt=0, le=1_440, description="Deadline of a merge group's gate.")
     retry_scale: float = Field(1.0, gt=0, le=100, description="Multiplies the retry schedule; below 1 for demos only.")
 

@@ -174,8 +174,17 @@ def test_it_serves_and_ends_when_told_to(tmp_path: Path, good: dict[str, Any]) -
         process.send_signal(signal.SIGTERM)
         code = process.wait(30)
 
-    assert code in {0, -signal.SIGTERM}, (tmp_path / "log").read_text()
+    assert 0 == code, (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_role_of_its_own_needs_a_server(tmp_path: Path, good: dict[str, Any]) -> None:
+    """Two containers, each with a file of its own, would take webhooks for ever and dispatch none of them."""
+    (line,) = refusal(crcr("serve", "--role", "web", cwd=tmp_path, **good))
+
+    assert (
+        "crcr: CRCR_DATABASE_URL: --role web needs PostgreSQL; on SQLite one process does both, without --role" == line
+    )
 
 
 def test_faults_of_an_allowlist_stand_with_their_line(tmp_path: Path) -> None:

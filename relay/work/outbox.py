@@ -140,7 +140,7 @@ class Worker:
         self._performer = performer
         self._now = now
         self._random = random
-        self._name = name
+        self.name = name
         self._observer = observer
         self._retry_scale = retry_scale
         self._most = in_flight
@@ -214,10 +214,14 @@ class Worker:
         claimed: list[Claimed] = []
         if free > 0:
             claimed = await self._store.write(
-                lambda conn: outbox.claim(conn, owner=self._name, count=free, now=self._now())
+                lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now())
             )
             self.last_turn = self._now()
-            for number, (effect, job) in enumerate(await self._begin(claimed), start=1):
+            begun = await self._begin(claimed)
+            for number, (effect, job) in enumerate(begun, start=1):
+                if self._stopping:
+                    self._give_back([left for left, _ in begun[number - 1 :]])
+                    break
                 task = asyncio.create_task(self._perform(effect, job))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -229,6 +233,13 @@ class Worker:
             await asyncio.sleep(GATHER_SECONDS - (time.perf_counter() - began))
         else:
             await self._room()
+
+    def _give_back(self, effects: Sequence[Claimed]) -> None:
+        """None of these was begun, so another worker need not wait for our lease on them to end."""
+        for effect in effects:
+            end = Ended(effect, "limited", 0.0, "stopped", "The process that had it was told to stop.", due=self._now())
+            self._finished.append(_Finished(end, self._performer.put_back(effect)))
+        self._ended.set()
 
     async def _room(self) -> None:
         """More is due than was claimed. A claim looks at all that is owed, so it should take more than one effect."""
@@ -335,7 +346,7 @@ class Worker:
 
         def unit(conn: Connection) -> None:
             now = self._now()
-            for end in outbox.finish(conn, ends, owner=self._name, now=now):
+            for end in outbox.finish(conn, ends, owner=self.name, now=now):
                 note = notes[end.effect.id]
                 if note is not None:
                     note(conn, now)
