@@ -22,6 +22,10 @@ from sqlalchemy import event
 from relay.github.http import AsyncBaseTransport, AsyncHTTPTransport, Request, Response
 from relay.store.engine import Store
 
+#: Where to die: at a number, or at the first crossing of a place.
+Deaths = Collection[int | str]
+
+_IDS = re.compile(r"(?<=/)(?:\d+|[0-9a-f]{40})(?=/|$)|(?<=/compare/)[^/]+")
 _WRITES = re.compile(r'\s*(?:INSERT INTO|UPDATE|DELETE FROM|CREATE TABLE|ALTER TABLE)\s+"?(\w+)', re.IGNORECASE)
 
 
@@ -36,6 +40,11 @@ class Crossing:
     at: float
     what: str  # "commit delivery,dispatch,effect" or "POST /repos/org/backend/dispatches"
     moment: str  # before, after, or failed: the request was sent and its answer never came
+
+    @property
+    def place(self) -> str:
+        """The crossing without what differs from pass to pass: numbers, ids and commits."""
+        return f"{_IDS.sub('*', self.what)} {self.moment}"
 
     def __str__(self) -> str:
         return f"{self.ordinal} {self.what} {self.moment}"
@@ -55,8 +64,10 @@ def read_crossings(record: Path) -> list[Crossing]:
 class Crossings:
     """Counts on where the process before this one stopped, so that one number means one moment of a whole pass."""
 
-    def __init__(self, record: Path, die_at: Collection[int]) -> None:
-        self._count = len(read_crossings(record))
+    def __init__(self, record: Path, die_at: Deaths) -> None:
+        earlier = read_crossings(record)
+        self._count = len(earlier)
+        self._met = {crossing.place for crossing in earlier}
         self._record = record.open("a")
         self._die_at = frozenset(die_at)
         self._lock = threading.Lock()  # The writer's thread commits while the event loop sends.
@@ -65,9 +76,12 @@ class Crossings:
         """This moment is now. Does not return where the process was told to die at it."""
         with self._lock:
             self._count += 1
-            self._record.write(f"{self._count} {time.perf_counter():.6f} {moment} {what}\n")
+            now = Crossing(self._count, time.perf_counter(), what, moment)
+            self._record.write(f"{now.ordinal} {now.at:.6f} {moment} {what}\n")
             self._record.flush()
-            if self._count in self._die_at:
+            wanted = now.ordinal in self._die_at or (now.place in self._die_at and now.place not in self._met)
+            self._met.add(now.place)
+            if wanted:
                 os.kill(os.getpid(), signal.SIGKILL)
                 time.sleep(60)  # The signal reaches the process whole, though perhaps another thread of it first.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,6 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Collection
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import Self
 
 from relay.serving import listening_socket
 from relay.simulator import wait_until
-from tests.crash.crossings import Crossing, read_crossings
+from tests.crash.crossings import Crossing, Deaths, read_crossings
 from tests.stories.relay_process import environment
 from tests.stories.world import World
 
@@ -30,7 +30,7 @@ START_SECONDS = 60.0
 class MortalRelay:
     """One service at one address: a process at a time, the next one as soon as one was killed."""
 
-    def __init__(self, world: World, die_at: Collection[int] = ()) -> None:
+    def __init__(self, world: World, die_at: Deaths = ()) -> None:
         self._world = world
         self._die_at = frozenset(die_at)
         self._ahead = timedelta()
@@ -42,6 +42,7 @@ class MortalRelay:
         self._closing = False
         self.starts = 0
         self.killed_at: list[datetime] = []
+        self._met_before_death: list[int] = []
         self.strange: list[str] = []
         with listening_socket() as (_, port):
             self._port = port
@@ -99,8 +100,8 @@ class MortalRelay:
         return read_crossings(self.record)
 
     def deaths(self) -> list[Crossing]:
-        """Where it died, and when."""
-        return [crossing for crossing in self.crossings() if crossing.ordinal in self._die_at]
+        """Where it died, and when: whatever was met last before the next start."""
+        return [self.crossings()[met - 1] for met in self._met_before_death]
 
     def _answers(self) -> bool:
         try:
@@ -113,7 +114,7 @@ class MortalRelay:
     def _start(self) -> None:
         self.starts += 1
         assert self._parent.stdin is not None
-        self._parent.stdin.write(" ".join(map(str, sorted(self._die_at))) + "\n")
+        self._parent.stdin.write(json.dumps(list(self._die_at)) + "\n")
         self._parent.stdin.flush()
 
     def _watching(self) -> None:
@@ -128,6 +129,7 @@ class MortalRelay:
                 continue
             if int(number) != -signal.SIGKILL:
                 self.strange.append(f"a process ended with {number} by itself")
+            self._met_before_death.append(len(self.crossings()))
             self.killed_at.append(self._world.clock.now())
             self.pass_time(LEASE)
             self._start()

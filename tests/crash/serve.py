@@ -1,6 +1,6 @@
 """The relay as ``crcr serve`` runs it, in processes that die where they are told: ``python -m tests.crash.serve``.
 
-It takes its settings from the environment, as the service does. Each line on standard input holds the numbers of the
+It takes its settings from the environment, as the service does. Each line on standard input is a JSON list of the
 crossings at which to die, and starts one process that serves; its id is printed, and once it has ended, its status.
 The processes are forked from this one, which has loaded all modules and done nothing else: a start takes a tenth of
 the time, and whatever a start does after loading is done anew.
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from relay.app import build
 from relay.cli import configure_logs
 from relay.serving import run
 from relay.settings import load_settings
-from tests.crash.crossings import Crossings, WatchedTransport, watched_store
+from tests.crash.crossings import Crossings, Deaths, WatchedTransport, watched_store
 
 #: Named so that the modules which a start would load are loaded before the fork.
 LOADED = (psycopg, sqlalchemy.dialects.postgresql.psycopg, uvicorn.lifespan.on, uvicorn.loops.auto)
@@ -42,7 +43,7 @@ def shared_clock(file: Path) -> Callable[[], datetime]:
     return now
 
 
-def serve(port: int, record: Path, clock: Path, die_at: Collection[int]) -> None:
+def serve(port: int, record: Path, clock: Path, die_at: Deaths) -> None:
     """Serve until told to end, or until dead."""
     crossings = Crossings(record, die_at)
     relay = build(
@@ -62,7 +63,7 @@ def main() -> None:
     arguments.add_argument("--clock", type=Path, required=True, help="holds by how many seconds to be ahead")
     given = arguments.parse_args()
     for line in iter(sys.stdin.readline, ""):
-        die_at = {int(number) for number in line.split()}
+        die_at: list[int | str] = json.loads(line)
         if (child := os.fork()) == 0:
             sys.stdin.close()
             configure_logs(level=logging.INFO)
