@@ -91,7 +91,7 @@ def redispatch(
         patience = min(patience, max(last.give_up_at - last.created_at, timedelta()))
     # What was owed at a level is owed at it still: a level that is lowered for a time lowers whoever looks meanwhile
     # (``relay.store.check_facts``), and must not let a failed backend off for good.
-    level = entry.level if last is None else max(Level(last.level), entry.level)
+    level = entry.promised if last is None else max(Level(last.level), entry.promised)
     row = {
         "change_id": change_id,
         "backend": str(backend),

@@ -20,7 +20,7 @@ import structlog
 from sqlalchemy import Connection
 
 from allowlist.diff import Change, ChangeKind, diff
-from allowlist.model import Allowlist, Entry, Fault, RepoName
+from allowlist.model import Allowlist, Entry, Fault, Level, RepoName
 from allowlist.parse import MAX_BYTES, UnreadableError, parse
 from levels.powers import POWERS
 from relay.clock import Now
@@ -302,10 +302,12 @@ def lowered(allowlist: Allowlist, demoted: Sequence[Demotion], now: datetime) ->
     most = {one.repo: one.to for one in demoted if one.until > now}
     if not most:
         return allowlist
-    entries = tuple(
-        replace(entry, level=min(entry.level, most.get(entry.repo, entry.level))) for entry in allowlist.entries
-    )
+    entries = tuple(_at_most(entry, most.get(entry.repo, entry.level)) for entry in allowlist.entries)
     return replace(allowlist, entries=entries)
+
+
+def _at_most(entry: Entry, level: Level) -> Entry:
+    return replace(entry, level=level, lowered_from=entry.level) if level < entry.level else entry
 
 
 def _reports(entry: Entry) -> bool:

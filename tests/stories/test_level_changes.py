@@ -217,6 +217,30 @@ def test_a_demotion_can_be_taken_back(each_world: World) -> None:
     assert acts[1]["after"] == acts[0]["before"]
 
 
+def test_heads_that_were_told_during_a_demotion_are_held_back_after_it(world: World) -> None:
+    """Reopened, or pushed anew: told at a level that was lowered for a time, they owe what the allowlist says."""
+    backend, pr, _ = asked(world, actions=["opened", "reopened"])
+    act(world, "demote", NAME, "--to", "L2", "--until", "2h", "--reason", "wrong compiler", "--who", "ada")
+    in_force(world, "L2")
+    becomes(world, pr.head_sha, GATE, "success")
+    pr.close()
+    pr.reopen()
+    _, again = backend.wait_for_runs(2)
+    other = world.up.open_pull_request()
+    backend.wait_for_runs(3)
+    for head in (pr.head_sha, other.head_sha):
+        becomes(world, head, GATE, "success")
+
+    act(world, "restore", NAME, "--who", "bob")
+    in_force(world, "L4")
+    for head in (pr.head_sha, other.head_sha):
+        becomes(world, head, GATE, None)
+    backend.callback(again, "completed", "failure", "test")
+
+    becomes(world, pr.head_sha, GATE, "failure")
+    assert not world.up.required_status(pr).mergeable
+
+
 def test_a_paused_backend_is_told_nothing_and_holds_nobody_up(each_world: World) -> None:
     """Sent and silent: the gate steps down loudly. New changes: not told. Once resumed they are told, and awaited."""
     world = each_world
