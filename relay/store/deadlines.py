@@ -204,14 +204,11 @@ def _conclude(row: Any, legs: Iterable[Leg], seen: Seen, now: datetime) -> Concl
         return None
     every = tuple(legs)
     terms = Terms.from_json(row.terms)
-    if row.state in {"planned", "pending_paths"}:
-        ours = Outcome.UNDELIVERED
-    elif not every:
-        ours = Outcome.SILENT
-    elif row.next_deadline > now:
-        ours = Outcome.TIMED_OUT
+    if every:
+        # It was told, whatever became of our own note of that: a callback may come while the dispatch call is open.
+        ours = Outcome.TIMED_OUT if _in_time(every, terms.run, now) else Outcome.LOST
     else:
-        ours = Outcome.LOST
+        ours = Outcome.UNDELIVERED if row.state in {"planned", "pending_paths"} else Outcome.SILENT
     if ours is not Outcome.UNDELIVERED:
         ours = at_deadline(ours, seen.runs, reported=bool(every))
     expectation = Expectation(jobs=row.legs_expected, versions=terms.versions)
@@ -228,6 +225,21 @@ def _conclude(row: Any, legs: Iterable[Leg], seen: Seen, now: datetime) -> Concl
         expected=row.legs_expected,
     )
     return Concluded(row.id, RepoName.parse(row.backend), row.head_sha, before, outcome, reason)
+
+
+def _in_time(legs: Iterable[Leg], run: timedelta, now: datetime) -> bool:
+    """Whether the newest attempt of any run still has time of its own, so that it is the gate which waits no longer."""
+    began: dict[str, tuple[int, datetime]] = {}
+    for leg in legs:
+        at = leg.started_at or leg.completed_at
+        if at is None:
+            continue
+        attempt, first = began.get(leg.run_id, (0, at))
+        if leg.run_attempt > attempt:
+            began[leg.run_id] = leg.run_attempt, at
+        elif leg.run_attempt == attempt:
+            began[leg.run_id] = attempt, min(first, at)
+    return any(at + run > now for _, at in began.values())
 
 
 def _note(conn: Connection, row: Any, made: Concluded, now: datetime) -> None:

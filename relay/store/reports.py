@@ -157,6 +157,8 @@ def _told(row: Row[Any], terms: Terms) -> Told:
         legs_expected=row.legs_expected,
         late=row.late,
         observed_at=row.observed_at,
+        give_up_at=row.give_up_at,
+        rerun_at=row.rerun_at,
     )
 
 

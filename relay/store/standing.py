@@ -40,6 +40,8 @@ class Told:
     legs_expected: int | None
     late: bool
     observed_at: datetime | None = None
+    give_up_at: datetime | None = None
+    rerun_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,21 @@ def stand_on_rows(
     return stand_on(conn, told, legs, attempts, seen, now, late=late, legs_changed=legs_changed or bool(differing))
 
 
+def _deadline(told: Told, begins: Mapping[str, datetime]) -> datetime:
+    """Until when the newest attempt is awaited: it has the run's time, and no more of them than somebody asked for.
+
+    A backend may run again by itself as often as GitHub lets it. All that it begins so has one run's time together
+    beyond the gate's deadline; what a person asked us for has its whole time, counted from the asking.
+    """
+    own = max(begins.values()) + told.terms.run
+    if told.give_up_at is None:
+        return own
+    most = told.give_up_at + told.terms.run
+    if told.rerun_at is not None:
+        most = max(most, told.rerun_at + told.terms.queue + told.terms.run)
+    return min(own, most)
+
+
 def _write_standing(
     conn: Connection,
     told: Told,
@@ -176,7 +193,7 @@ def _write_standing(
 ) -> Changed:
     settled = standing.outcome not in UNSETTLED
     begins = _newest_begins(attempts)
-    deadline = None if settled else max(begins.values()) + told.terms.run
+    deadline = None if settled else _deadline(told, begins)
     starts = [attempt.started_at for attempt in attempts.values() if attempt.started_at is not None]
     outcome_changed = standing.outcome != told.outcome
     wanted: dict[str, object] = {

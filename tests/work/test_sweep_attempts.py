@@ -1,0 +1,93 @@
+"""What a deadline makes of runs that were heard of: lost or out of time, whatever the relay noted of its own request.
+
+Attempts that a backend begins by itself are not waited for without end.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import Connection
+
+from levels.outcomes import Outcome
+from relay.store.rerunning import KnownRun, ask_rerun
+from relay.words import GATE_NAME
+from tests.work.record import NPU, TERMS, Record
+from tests.work.test_sweep import HOUR, SOON, shown, sweep
+
+MINUTE = timedelta(minutes=1)
+
+
+def ask_again(record: Record, dispatch: int) -> None:
+    """Somebody who may has asked us for its run again."""
+    now, runs = record.clock.now(), (KnownRun("100", 1, failed=True, running=False),)
+
+    def unit(conn: Connection) -> None:
+        ask_rerun(conn, dispatch, NPU, runs, only_failed=False, by="ada", terms=TERMS, now=now)
+
+    record.store.write_now(unit)
+
+
+def test_a_run_that_began_before_our_request_was_answered_is_lost_and_not_undelivered(record_on_both: Record) -> None:
+    """CASES 23: a callback may come while the dispatch call is open. Its silence afterwards blocks: it did start."""
+    record = record_on_both
+    dispatch = record.dispatch(record.change())
+    record.report(dispatch)
+    record.clock.advance(6 * HOUR)
+
+    (made,) = sweep(record)
+
+    assert Outcome.LOST == made.outcome
+    assert ("completed", "failure") == shown(record, GATE_NAME)
+
+
+def test_attempts_that_a_backend_begins_by_itself_do_not_hold_a_gate_for_ever(record_on_both: Record) -> None:
+    """Promise 6: whatever reruns itself every five hours is waited for until 14 h, and not for 50 attempts."""
+    record = record_on_both
+    dispatch = record.told(record.change())
+    for attempt in range(1, 4):
+        record.report(dispatch, attempt=attempt)
+        assert () == sweep(record)
+        record.clock.advance(5 * HOUR - 2 * SOON)
+
+    record.clock.advance(MINUTE - HOUR)
+    (made,) = sweep(record)
+
+    assert Outcome.TIMED_OUT == made.outcome
+    assert ("completed", "failure") == shown(record, GATE_NAME)
+
+
+def test_an_attempt_that_begins_too_late_is_no_secret_and_its_result_counts(record: Record) -> None:
+    """The gate does not wait for it, and says that it is running; when it ends well, it lets the merge go."""
+    dispatch = record.told(record.change())
+    record.report(dispatch, "failure")
+    record.clock.advance(24 * HOUR)
+    record.report(dispatch, attempt=2)
+    (made,) = sweep(record)
+    late = shown(record, GATE_NAME)
+
+    record.report(dispatch, "success", attempt=2)
+    record.settle(passing=SOON)
+
+    assert (Outcome.TIMED_OUT, ("completed", "failure")) == (made.outcome, late)
+    assert "still running when the gate's time was over" in made.reason
+    assert ("completed", "success") == shown(record, GATE_NAME)
+
+
+def test_an_attempt_that_somebody_asked_for_has_its_whole_time(record: Record) -> None:
+    """A person may ask on the next day, and the gate waits for what they asked for."""
+    dispatch = record.told(record.change())
+    record.report(dispatch, "failure")
+    record.clock.advance(24 * HOUR)
+    ask_again(record, dispatch)
+    record.clock.advance(HOUR)
+    record.report(dispatch, attempt=2)
+    record.settle(passing=SOON)
+    record.clock.advance(5 * HOUR)
+    assert () == sweep(record)
+    assert ("in_progress", None) == shown(record, GATE_NAME)
+
+    record.clock.advance(HOUR)
+    (made,) = sweep(record)
+
+    assert Outcome.LOST == made.outcome
