@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from levels.outcomes import FAILURE_LIKE, Conclusion, GateEffect, Outcome, badness
-from relay.facts import DispatchFacts, LegFacts
+from relay.base_text import KNOWN, base_markdown, known_whole
+from relay.facts import DispatchFacts, LegFacts, Place
 from relay.markup import Section, code, link, prose
 from relay.words import GATE_NAME, PHRASES, UNREPORTED, clock, reason_phrase, seen_phrase, several, span
 
@@ -65,6 +66,8 @@ def _asides(one: DispatchFacts) -> str:
     told = (
         f"; overridden by {one.override.who}" if one.override is not None and one.outcome is not Outcome.SUCCESS else ""
     )
+    if known_whole(one):
+        told += f"; all {KNOWN}"
     if one.rerun_asked is not None:
         told += f"; re-run asked for at {clock(one.rerun_asked, one.created_at)}"
     return told + (" (reported late)" if one.late and one.concluded_at is not None and not one.outstanding else "")
@@ -151,8 +154,8 @@ _POWER = {
 }
 
 
-def overview(one: DispatchFacts, effect: GateEffect, page: str) -> Section:
-    """The backend, its level, what has become of it and when."""
+def overview(one: DispatchFacts, effect: GateEffect, page: str, place: Place) -> Section:
+    """The backend, its level, what has become of it and when, and what of it is known on the base."""
     lines = [f"**{_capital(PHRASES[one.outcome].label)}.** {about(one)}", ""]
     power = _POWER[effect] if one.gates else "its results are for information and hold nothing back"
     lines.append(f"- `{one.backend}` is at {one.level or one.level_then}: {power}.")
@@ -166,6 +169,8 @@ def overview(one: DispatchFacts, effect: GateEffect, page: str) -> Section:
     lines.append(f"- Times: {', '.join(times)}.")
     if one.outcome in {Outcome.UNDELIVERED, Outcome.PAUSED}:
         lines.append(f"- Reason: {prose(reason_phrase(one.reason_code, one.reason))}.")
+    if one.base is not None:
+        lines.append(f"- {'**On the base**' if one.base.known else 'On the base'}: {base_markdown(one, place)}")
     lines += [f"- {note}" for note in _asked_of_us(one)]
     lines += [f"- {note}" for note in _shortfall(one)]
     if one.observe_note:
@@ -272,7 +277,8 @@ def tests(one: DispatchFacts, page: str) -> list[Section]:
         for test in leg.failed_tests:
             first = next((line for line in test.message.splitlines() if line.strip()), "")
             of = f" in {code(test.classname, 100)}" if test.classname else ""
-            lines.append(f"- {code(test.name, 160)}{of}" + (f": {code(first, 200)}" if first else ""))
+            known = f" ({KNOWN})" if test.on_base else ""
+            lines.append(f"- {code(test.name, 160)}{of}{known}" + (f": {code(first, 200)}" if first else ""))
         more = max(leg.failed or 0, leg.failed_tests_kept) - len(leg.failed_tests)
         if more > 0:
             lines.append(f"- and {several(more, 'more test')} of this job")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from allowlist.model import RepoName
 from levels.gate import GateVerdict, Line
 from levels.outcomes import GateEffect, Outcome
+from relay import base_text
 from relay.backend_text import about, oncall
+from relay.base_text import KNOWN, base_markdown, known_whole
 from relay.facts import DispatchFacts, LeftOut, OverrideFacts, Place
 from relay.markup import code, prose
 from relay.words import EFFECTS, PHRASES, backend_check_name, clock, listing, reason_phrase
@@ -26,7 +28,7 @@ def title(required: list[Line], known: dict[str, DispatchFacts]) -> str:
     people = [f"{line.backend} by {who.who}" for line in over if (who := override_of(line, known))]
     told = {
         effect: [
-            f"{line.backend} {PHRASES[line.outcome].verb}"
+            f"{line.backend} {PHRASES[line.outcome].verb}" + (f" ({KNOWN})" if known_whole(known[line.detail]) else "")
             for line in required
             if line.effect is effect and line not in over
         ]
@@ -118,6 +120,9 @@ def _happened(one: DispatchFacts, place: Place) -> str:
     sentence = about(one)
     if one.outcome in {Outcome.UNDELIVERED, Outcome.PAUSED}:
         sentence += f" Reason: {prose(reason_phrase(one.reason_code, one.reason))}."
+    on_base = base_markdown(one, place)
+    if on_base:
+        sentence += f" {on_base}"
     moved = place.overrides.get(one.outcome)
     if moved is not None:
         sentence += " The relay's settings say what this outcome does to the gate."
@@ -134,7 +139,7 @@ def todo(required: list[Line], known: dict[str, DispatchFacts], *, commands: boo
     lines = []
     first: dict[GateEffect, RepoName] = {}
     for line in required:
-        act = PHRASES[line.outcome].todo
+        act = base_text.todo(known[line.detail])
         if line.effect is GateEffect.PENDING or override_of(line, known) is not None:
             continue
         if act:

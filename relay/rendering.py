@@ -10,11 +10,11 @@ from datetime import datetime
 from levels.outcomes import Conclusion, GateEffect, Outcome, worst
 from relay import gate_text
 from relay.backend_text import backend_title, combinations, job_title, jobs, oncall, overview, run_again, tests, where
+from relay.base_text import todo
 from relay.facts import CheckFacts, DispatchFacts, Place, labelled
 from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain
 from relay.words import (
     GATE_NAME,
-    PHRASES,
     Ending,
     backend_check_name,
     demoted,
@@ -165,9 +165,9 @@ def render_gate(facts: CheckFacts, place: Place) -> Rendered:
         head = ("| Backend | Result | This gate | What happened |", "| --- | --- | --- | --- |")
         sections.append(Section(head, rows, f"{{count}} more backends are left out here; all are on {page}."))
     asked_here = any(change.kind == "pull_request" for change in facts.open_changes)
-    todo = gate_text.todo(required, known, commands=asked_here)
-    if todo:
-        sections.append(Section(("**What to do**", ""), todo, f"{{count}} more are left out here, see {page}."))
+    acts = gate_text.todo(required, known, commands=asked_here)
+    if acts:
+        sections.append(Section(("**What to do**", ""), acts, f"{{count}} more are left out here, see {page}."))
     if others or facts.left_out:
         sections.append(Section((gate_text.not_required(others, known, facts.left_out),), (), ""))
     foot = (
@@ -234,10 +234,10 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
             number = numbers.get(one.change_id)
             name = f"pull request {number}" if number is not None else "the merge group"
             summary.append(Section((f"### For {name}",), (), ""))
-        summary += [overview(one, one.effect(place.overrides), page), *combinations(one, page)]
-        todo = PHRASES[one.outcome].todo
-        if todo:
-            summary.append(Section((f"**What to do**: {todo}{oncall(one)}",), (), ""))
+        summary += [overview(one, one.effect(place.overrides), page, place), *combinations(one, page)]
+        act = todo(one)
+        if act:
+            summary.append(Section((f"**What to do**: {act}{oncall(one)}",), (), ""))
         # What failed is what a reader came for, and a thousand jobs would stand before it.
         text += [*tests(one, page), *jobs(one, page)]
     may_run = deciding.outcome is not Outcome.PAUSED and _buttons(conclusion)

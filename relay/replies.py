@@ -12,6 +12,7 @@ from datetime import datetime
 
 from relay.authority import authority_rows
 from relay.backend_text import combinations, tests
+from relay.base_text import base_markdown
 from relay.commands import PREFIX
 from relay.facts import CheckFacts, DispatchFacts, Place
 from relay.markup import MAX_TEXT, Section, assemble, code, prose
@@ -75,8 +76,8 @@ def mention(name: str) -> str:
     return f"@{bare}" if _LOGIN.fullmatch(bare) else code(name, 40)
 
 
-def oncall_text(one: DispatchFacts, head_sha: str, url: str, at: datetime) -> str:
-    """The word to a backend's on-calls: what failed, in which combination, and how to run it again."""
+def oncall_text(one: DispatchFacts, head_sha: str, url: str, at: datetime, place: Place) -> str:
+    """The word to a backend's on-calls: what failed, in which combination, whether on the base too, what to do."""
     people = ", ".join(mention(name) for name in one.oncalls[:MOST_ONCALLS])
     more = len(one.oncalls) - MOST_ONCALLS
     told = f"{people}{f' and {more} more' if more > 0 else ''}" if people else "its entry names no on-call"
@@ -90,6 +91,9 @@ def oncall_text(one: DispatchFacts, head_sha: str, url: str, at: datetime) -> st
         f"[its other results](<{url}>) help to tell."
     )
     page = f"[the relay's page of this change](<{url}>)"
+    on_base = base_markdown(one, place)
+    base = [Section((on_base,), (), "")] if on_base else []
     return assemble(
-        [Section((head,), (), ""), *combinations(one, page), *tests(one, page), Section((rerun,), (), "")], _ROOM
+        [Section((head,), (), ""), *base, *combinations(one, page), *tests(one, page), Section((rerun,), (), "")],
+        _ROOM,
     )

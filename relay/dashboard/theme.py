@@ -16,7 +16,7 @@ from markupsafe import Markup
 from allowlist.model import Level
 from levels.outcomes import Outcome
 from levels.powers import POWERS, Show
-from relay import phrases
+from relay import base_text, phrases
 from relay.words import PHRASES, clock, outcome_phrase, reason_phrase, seen_phrase, several, span, state_phrase
 
 _HERE = Path(__file__).parent
@@ -74,6 +74,8 @@ def load_theme() -> Theme:
         seen=seen_phrase,
         decision=phrases.decision_phrase,
         elsewhere=phrases.elsewhere_sentence,
+        on_base=base_text.base_plain,
+        todo=base_text.todo,
         asked=phrases.asked_phrase,
         answered=phrases.answer_phrase,
         effect=phrases.effect_phrase,

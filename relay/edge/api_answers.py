@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from allowlist.model import Entry
+from relay.base_text import todo
 from relay.edge import api_models as models
 from relay.edge import api_service_models as service
 from relay.edge.reader import InForce
@@ -16,7 +17,6 @@ from relay.store.reading_backends import BackendLine
 from relay.store.reading_change import BackendOnChange, ChangePage, Told
 from relay.store.reading_legs import Combination, LegLine
 from relay.store.why import Why
-from relay.words import PHRASES
 
 _MOST_TROUBLE = 600
 
@@ -49,10 +49,11 @@ def _backend_on_change(one: BackendOnChange) -> models.BackendOnChangeModel:
         gate=one.effect,
         title=what_happened(facts),
         meaning=meaning(facts),
-        todo=PHRASES[facts.outcome].todo,
+        todo=todo(facts),
         dispatch=_dispatch(one.told),
         missing_versions=list(facts.missing_versions),
         elsewhere=None if one.elsewhere is None else models.ElsewhereModel.model_validate(one.elsewhere),
+        base=None if facts.base is None else models.OnBaseModel.model_validate(facts.base),
         combinations=[_combination(combination) for combination in one.combinations],
         replaced_legs=[_leg(leg) for leg in one.replaced],
         legs_left_out=one.legs_left_out,

@@ -109,6 +109,7 @@ class FailedTestModel(Model):
     name: str
     classname: str
     message: str
+    on_base: bool = Field(description="It fails on the base branch too, in the same version and environment")
 
 
 class LegModel(Model):
@@ -160,6 +161,26 @@ class ElsewhereModel(Model):
     passed: int
 
 
+class BaseRunModel(Model):
+    """The backend's settled result on a commit of the base branch."""
+
+    change_id: int = Field(description="Its change here")
+    head_sha: str
+    at: datetime
+    passed: bool
+    named: int = Field(description="How many failing tests it named; bounded")
+
+
+class OnBaseModel(Model):
+    """The tests that failed here, held against the backend's newest result on the base branch."""
+
+    branch: str
+    run: BaseRunModel | None = Field(description="Null while there is no result on the base")
+    failing: int = Field(description="Tests that failed here, over all jobs")
+    known: int = Field(description="How many of them fail on the base too")
+    whole: bool = Field(description="They are all that failed here, and nothing is missing")
+
+
 class DispatchModel(Model):
     """One time a backend was told of this change, or was to be."""
 
@@ -201,6 +222,7 @@ class BackendOnChangeModel(Model):
     dispatch: DispatchModel
     missing_versions: list[str] = Field(description="Backend versions of its entry that have not reported")
     elsewhere: ElsewhereModel | None = Field(description="For a backend without a good result: how it does elsewhere")
+    base: OnBaseModel | None = Field(description="Null where no test failed by name, or there is no base")
     combinations: list[CombinationModel]
     replaced_legs: list[LegModel] = Field(description="Legs that decide nothing, or that a newer attempt replaced")
     legs_left_out: int = Field(description="Legs beyond the bound of a page")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
-from allowlist.model import Allowlist, RepoName
+from allowlist.model import Allowlist, Level, RepoName
 from levels.powers import POWERS
 from relay.facts import ChangeFacts, CheckFacts, DispatchFacts, LeftOut, LegFacts, RowFacts
+from relay.store.base_results import Compared, base_of, compare
 from relay.store.checks import CHECKED_KINDS, CheckTerms
 from relay.store.overrides import overrides_of
 from relay.store.queued import members_of
@@ -93,7 +94,7 @@ def load_check(
     group = next((change for change in changes if change.is_open and change.kind == "merge_group"), None)
     if group is not None:
         if backend is None:
-            dispatches += _standing_verdicts(conn, row.head_sha, dispatches, terms, listed)
+            dispatches += _standing_verdicts(conn, row.head_sha, group, dispatches, terms, listed)
         until, over = group.received_at + terms.group_deadline, group.ended_at is not None
         dispatches = tuple(one.within(until, over=over) for one in dispatches)
     return CheckFacts(
@@ -162,17 +163,31 @@ def _dispatches(
         rows = conn.execute(_NEWEST, of).all()
     else:
         rows = conn.execute(_NEWEST_OF_BACKEND, {**of, "backend": str(backend)}).all()
-    legs = _legs(conn, [row.id for row in rows]) if backend is not None else {}
+    # The gate speaks of nobody's failures but those that hold a merge back.
+    bases = {change.id: base_of(change.kind, change.base_ref, change.base_sha) for change in changes}
+    asked = [row for row in rows if backend is not None or POWERS[Level(row.level)].blocks]
+    compared = compare(conn, ((row, bases[row.change_id]) for row in asked))
+    legs = _legs(conn, [row.id for row in rows], compared) if backend is not None else {}
     group = any(change.kind == "merge_group" for change in changes)
     overrides = {one.backend: one for one in overrides_of(conn, head_sha, group=group)}
     return tuple(
-        dispatch_facts(row, labels[row.change_id], legs.get(row.id, ()), terms, listed, overrides) for row in rows
+        dispatch_facts(
+            row,
+            labels[row.change_id],
+            legs.get(row.id, ()),
+            terms,
+            listed,
+            overrides,
+            base=compared[row.id].on_base if row.id in compared else None,
+        )
+        for row in rows
     )
 
 
 def _standing_verdicts(
     conn: Connection,
     head_sha: str,
+    group: ChangeFacts,
     own: Sequence[DispatchFacts],
     terms: CheckTerms,
     listed: Allowlist | None,
@@ -190,8 +205,12 @@ def _standing_verdicts(
         for member in members.values()
     }
     found = []
-    for row in conn.execute(_NEWEST, {"change_ids": sorted(members)}):
-        one = dispatch_facts(row, (), (), terms, listed, overrides[row.change_id])
+    rows = conn.execute(_NEWEST, {"change_ids": sorted(members)}).all()
+    base = base_of(group.kind, group.base_ref, group.base_sha)
+    compared = compare(conn, ((row, base) for row in rows if POWERS[Level(row.level)].blocks))
+    for row in rows:
+        on_base = compared[row.id].on_base if row.id in compared else None
+        one = dispatch_facts(row, (), (), terms, listed, overrides[row.change_id], base=on_base)
         if one.gates and one.backend not in answered:
             found.append(replace(one, shown=False, of_pull=members[row.change_id].number))
     return tuple(found)
@@ -217,10 +236,13 @@ def _left_out(
     return tuple(found[backend] for backend in sorted(found))
 
 
-def _legs(conn: Connection, dispatch_ids: Sequence[int]) -> dict[int, tuple[LegFacts, ...]]:
+def _legs(
+    conn: Connection, dispatch_ids: Sequence[int], compared: Mapping[int, Compared]
+) -> dict[int, tuple[LegFacts, ...]]:
     rows = conn.execute(_LEGS, {"dispatch_ids": list(dispatch_ids)}).all()
     failing = [row.report_id for row in rows if has_failed(row)]
-    tests = failed_tests(conn, failing[:MOST_LEGS_WITH_TESTS], MOST_TESTS_OF_A_LEG)
+    known = frozenset[int]().union(*(one.known for one in compared.values()))
+    tests = failed_tests(conn, failing[:MOST_LEGS_WITH_TESTS], MOST_TESTS_OF_A_LEG, known)
     legs: defaultdict[int, list[LegFacts]] = defaultdict(list)
     for row in rows:
         legs[row.dispatch_id].append(leg_facts(row, tests.get(row.report_id, ((), 0))))

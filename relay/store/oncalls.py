@@ -44,5 +44,5 @@ def tell_oncalls(
         topic = f"oncall {one.backend}"
         if head_named(conn, number, topic) == facts.head_sha:
             continue
-        body = oncall_text(one, facts.head_sha, written.details_url, one.outcome_at)
+        body = oncall_text(one, facts.head_sha, written.details_url, one.outcome_at, place)
         want_comment(conn, number, topic, body, terms.upstream, now, head_sha=facts.head_sha)

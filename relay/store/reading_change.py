@@ -14,6 +14,7 @@ from allowlist.model import Allowlist
 from levels.gate import Line
 from levels.outcomes import GATE_TABLE, NO_OVERRIDES, UNSETTLED, GateEffect, Outcome
 from relay.facts import CheckFacts, DispatchFacts
+from relay.store.base_results import base_of, compare
 from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
 from relay.store.overrides import overrides_of
@@ -198,7 +199,10 @@ def _backends(
     counting = {
         backend: next((row for row in mine if row.purpose != "notify"), mine[0]) for backend, mine in by_backend.items()
     }
-    legs = load_legs(conn, {row.id: is_private(row) for row in counting.values()})
+    base = base_of(change.kind, change.base_ref, change.base_sha)
+    compared = compare(conn, ((row, base) for row in counting.values() if row.purpose != "notify"))
+    known = frozenset[int]().union(*(one.known for one in compared.values()))
+    legs = load_legs(conn, {row.id: is_private(row) for row in counting.values()}, known)
     failing = [backend for backend, row in counting.items() if _bad(standing(change.state, row.state, row.outcome))]
     elsewhere = _elsewhere(conn, sorted(failing)[:MOST_COMPARED], change.thread)
     group = change.kind == "merge_group"
@@ -207,11 +211,12 @@ def _backends(
     found: list[BackendOnChange] = []
     for backend, row in counting.items():
         mine, left_out = legs.get(row.id, ((), 0))
+        on_base = compared[row.id].on_base if row.id in compared else None
         deciding = tuple(leg.facts for leg in mine if leg.deciding)
         line = lines.get(row.id)
         found.append(
             BackendOnChange(
-                told=_told(row, facts_of(row, legs=deciding, overrides=answered_for)),
+                told=_told(row, facts_of(row, legs=deciding, overrides=answered_for, base=on_base)),
                 effect=GateEffect.NOT_REQUIRED if line is None else line.effect,
                 legs=mine,
                 legs_left_out=left_out,
@@ -255,6 +260,7 @@ def _told(row: Any, facts: DispatchFacts) -> Told:
         observe_note=name_of(facts.observe_note, 600),
         cause=name_of(facts.cause, 300),
         rerun_by=name_of(facts.rerun_by, 120),
+        base=None if facts.base is None else replace(facts.base, branch=name_of(facts.base.branch)),
         override=None if override is None else replace(override, why=name_of(override.why, 500)),
     )
     return Told(clean, row.purpose, row.event_type, row.delivery_id, row.origin_delivery)

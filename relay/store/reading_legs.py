@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,8 +107,13 @@ def _rank(leg: LegLine) -> int:
     return badness(conclusion) if conclusion in FAILURE_LIKE else _RUNNING + 1 + badness(conclusion)
 
 
-def load_legs(conn: Connection, private: Mapping[int, bool]) -> dict[int, tuple[tuple[LegLine, ...], int]]:
-    """The legs of these dispatches, and how many more each has. ``private`` says of each whether it may show tests."""
+def load_legs(
+    conn: Connection, private: Mapping[int, bool], known: Collection[int] = frozenset()
+) -> dict[int, tuple[tuple[LegLine, ...], int]]:
+    """The legs of these dispatches, and how many more each has.
+
+    ``private`` says of each whether its tests are left out; ``known`` are the tests that fail on the base too.
+    """
     if not private:
         return {}
     bad_first = _job.c.conclusion.in_(sorted(FAILING))
@@ -134,7 +139,7 @@ def load_legs(conn: Connection, private: Mapping[int, bool]) -> dict[int, tuple[
         .limit(MOST_LEGS)
     ).all()
     naming = [row.report_id for row in rows if not private[row.dispatch_id] and has_failed(row)]
-    tests = failed_tests(conn, naming[:MOST_LEGS_WITH_TESTS], MOST_TESTS)
+    tests = failed_tests(conn, naming[:MOST_LEGS_WITH_TESTS], MOST_TESTS, known)
     legs: defaultdict[int, list[LegLine]] = defaultdict(list)
     counts: dict[int, int] = {}
     for row in rows:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from allowlist.model import Level, OnSilence, RepoName
 from levels.outcomes import Outcome
-from relay.facts import ChangeFacts, CheckFacts, DispatchFacts, FailedTest, LegFacts, Place, RowFacts
+from relay.facts import BaseRun, ChangeFacts, CheckFacts, DispatchFacts, FailedTest, LegFacts, OnBase, Place, RowFacts
 from relay.terms import Terms
 from relay.words import GATE_NAME, backend_check_name
 
@@ -147,3 +147,24 @@ FAILED = leg(
         ("test_conv2d[channels_last]", "tests.ops.TestConv", "RuntimeError: device fault at 0x7f"),
     ],
 )
+
+#: What the base branch shows: a commit that failed an hour before, and one that passed.
+BASE_FAILED = BaseRun(41, "ba5e00c" + "0" * 33, at(-60), passed=False, named=3)
+BASE_PASSED = replace(BASE_FAILED, passed=True, named=0)
+
+
+def known(one: DispatchFacts, *names: str, branch: str = "main", run: BaseRun | None = BASE_FAILED) -> DispatchFacts:
+    """The same, where the tests of these names fail on the base too."""
+    legs = tuple(
+        replace(
+            leg,
+            failed_tests=tuple(
+                replace(test, on_base=test.name in names)
+                for test in sorted(leg.failed_tests, key=lambda test: test.name in names)
+            ),
+        )
+        for leg in one.legs
+    )
+    tests = [test for leg in legs for test in leg.failed_tests]
+    found = sum(1 for test in tests if test.on_base)
+    return replace(one, legs=legs, base=OnBase(branch, run, len(tests), found, whole=found == len(tests)))

@@ -27,7 +27,7 @@ from relay.words import (
     span,
     state_phrase,
 )
-from tests.relay.check_stories import CHANGE, FAILED, NOON, PLACE, ROW, at, check, dispatch, gate, leg
+from tests.relay.check_stories import CHANGE, FAILED, NOON, PLACE, ROW, at, check, dispatch, gate, known, leg
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -78,6 +78,10 @@ STORIES: dict[str, CheckFacts] = {
             reason="GitHub answered 404: Not Found. The app is not installed there.",
         ),
         dispatch(Outcome.SUCCESS, backend="org/tpu", number=3),
+    ),
+    "gate_known_on_base": gate(
+        known(dispatch(Outcome.FAILURE, FAILED, oncalls=("alice",)), *(test.name for test in FAILED.failed_tests)),
+        dispatch(Outcome.SUCCESS, backend="org/xpu", number=2),
     ),
     "gate_overridden": gate(
         overridden(dispatch(Outcome.FAILURE, oncalls=("alice",))),
@@ -136,6 +140,11 @@ STORIES: dict[str, CheckFacts] = {
             oncalls=("alice",),
         )
     ),
+    "backend_known_on_base": check(
+        known(dispatch(Outcome.FAILURE, FAILED, leg(version="2.8.1")), *(test.name for test in FAILED.failed_tests))
+    ),
+    "backend_partly_known_on_base": check(known(dispatch(Outcome.FAILURE, FAILED), "test_matmul_fp16")),
+    "backend_base_unknown": check(known(dispatch(Outcome.FAILURE, FAILED), run=None)),
     "backend_overridden": check(overridden(dispatch(Outcome.FAILURE, FAILED, leg(version="2.8.1")))),
     "backend_rerun_asked": check(
         replace(
