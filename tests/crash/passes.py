@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def play(folder: Path, database_url: str, die_at: Deaths = ()) -> Pass:
                 kills = tuple(at.timestamp() for at in relay.killed_at)
                 entries = parse(world.allowlist.read_text()).entries
                 verdict = judge(record_of(world.sim), entries, Trouble(kills=kills, patience=PATIENCE))
-                faults += [*map(str, verdict.breaches), *_differences(told)]
+                faults += [*map(str, verdict.breaches), *_differences(told), *_unseen(told, relay.crossings())]
             faults += relay.strange
             crossings, deaths = tuple(relay.crossings()), tuple(relay.deaths())
     if not faults:
@@ -70,3 +70,10 @@ def _differences(told: Told) -> list[str]:
     if told.night_answered != 200:
         faults.append(f"the report of a night was answered {told.night_answered}")
     return faults
+
+
+def _unseen(told: Told, crossings: Sequence[Crossing]) -> list[str]:
+    """Requests that reached the simulator past the wrapped transport: nobody would ever die beside them."""
+    seen = {crossing.what for crossing in crossings}
+    asked = {f"{request.method} {request.path}" for request in told.world.sim.log}
+    return [f"{request} was no crossing" for request in sorted(asked - seen)]
