@@ -133,6 +133,54 @@ def deliveries(conn: Connection, *, before: str | None = None, limit: int = USUA
     return paged([_line(row) for row in rows], limit, [row.id for row in rows])
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Which webhooks: received since, of this event (``pull_request`` or ``pull_request.opened``), by which this
+    backend was told, of which something was given up."""
+
+    since: datetime | None = None
+    event: str | None = None
+    backend: str | None = None
+    dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDelivery:
+    """One webhook, and how many of the dispatches that it caused are dead letters."""
+
+    delivery: DeliveryLine
+    dead: int
+
+
+def find_deliveries(conn: Connection, sought: Sought, limit: int) -> tuple[FoundDelivery, ...]:
+    """The newest webhooks that are meant, newest first."""
+    caused = select(_dispatch.c.id).where(
+        _dispatch.c.change_id == _delivery.c.change_id, _dispatch.c.origin_delivery == _delivery.c.id
+    )
+    query = _lines().order_by(_delivery.c.received_at.desc(), _delivery.c.id.desc()).limit(limit)
+    if sought.since is not None:
+        query = query.where(_delivery.c.received_at >= sought.since)
+    if sought.event is not None:
+        event, _, action = sought.event.partition(".")
+        query = query.where(_delivery.c.event == event)
+        if action:
+            query = query.where(_delivery.c.action == action)
+    if sought.backend is not None:
+        query = query.where(caused.where(_dispatch.c.backend == sought.backend).exists())
+    if sought.dead:
+        query = query.where(caused.where(_dispatch.c.state == "dead").exists())
+    rows = conn.execute(query).all()
+    dead = Counter(
+        conn.execute(
+            select(_dispatch.c.origin_delivery).where(
+                _dispatch.c.change_id.in_({row.change_id for row in rows if row.change_id is not None}),
+                _dispatch.c.state == "dead",
+            )
+        ).scalars()
+    )
+    return tuple(FoundDelivery(_line(row), dead[row.id]) for row in rows)
+
+
 def delivery_page(conn: Connection, delivery_id: str) -> DeliveryPage | None:
     """One webhook with its decisions, dispatches, effects and tries, or None. Four statements."""
     row = conn.execute(_lines().where(_delivery.c.id == delivery_id)).first()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, and_, bindparam, or_, select, update
 
 from levels.outcomes import Outcome
 from relay.effects import Kind
-from relay.plan import BY_LABEL, Decision
+from relay.plan import BY_LABEL, LIVE, Decision, Purpose
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import revive
 from relay.store.tables import Change, Check, Dispatch
@@ -19,11 +19,19 @@ _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, it
 _check = Check.__table__  # type: ignore[attr-defined]
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 
+#: A newer dispatch in one of these states speaks for an older one. Of two that were given up the newer is tried again.
+_IN_ITS_PLACE = sorted({*LIVE, "paused", "dead"})
+
 
 def revive_dispatches(
     conn: Connection, dispatch_ids: Sequence[int], terms: CheckTerms, now: datetime
 ) -> tuple[Decision, ...]:
-    """Plan dead dispatches again, where their effects are still there to be tried again."""
+    """Plan dead dispatches again, where their effects are still there to be tried again.
+
+    One whose backend was told anew of the same commit meanwhile stays as it is: there is one run per dispatch.
+    """
+    replaced = replaced_by(conn, dispatch_ids)
+    dispatch_ids = [dispatch_id for dispatch_id in dispatch_ids if dispatch_id not in replaced]
     if not dispatch_ids:
         return ()
     decisions: list[Decision] = []
@@ -31,6 +39,40 @@ def revive_dispatches(
         revived = revive(conn, kinds=[kind], now=now, subject_ids=dispatch_ids)
         decisions += _replan(conn, revived, state, terms, now)
     return tuple(decisions)
+
+
+def replaced_by(conn: Connection, dispatch_ids: Sequence[int]) -> dict[int, str]:
+    """Those of these dispatches in whose place something newer was told, each with a sentence that says what.
+
+    A test by another test of the same commit; a notice by whatever was told of the
+    thread since: a listener cancels on "closed", and one that came after its pull request was reopened would end the
+    new run.
+    """
+    if not dispatch_ids:
+        return {}
+    newer, its_change = _dispatch.alias("newer"), _change.alias("its_change")
+    rows = conn.execute(
+        select(_dispatch.c.id, _dispatch.c.purpose)
+        .select_from(
+            _dispatch.join(_change, _change.c.id == _dispatch.c.change_id)
+            .join(its_change, its_change.c.thread == _change.c.thread)
+            .join(newer, and_(newer.c.change_id == its_change.c.id, newer.c.backend == _dispatch.c.backend))
+        )
+        .where(
+            _dispatch.c.id.in_(dispatch_ids),
+            newer.c.id > _dispatch.c.id,
+            newer.c.state.in_(_IN_ITS_PLACE),
+            or_(
+                _dispatch.c.purpose == Purpose.NOTIFY.value,
+                and_(newer.c.purpose == Purpose.TEST.value, newer.c.change_id == _dispatch.c.change_id),
+            ),
+        )
+    )
+    said = {
+        Purpose.TEST.value: "the backend was told anew of this commit meanwhile",
+        Purpose.NOTIFY.value: "something newer was told of this pull request meanwhile",
+    }
+    return {row.id: said[row.purpose] for row in rows}
 
 
 def revive_checks(conn: Connection, change_id: int, now: datetime) -> tuple[Decision, ...]:
