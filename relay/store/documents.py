@@ -38,6 +38,12 @@ def load(conn: Connection, key: str) -> Kept | None:
     return Kept(row.body, row.etag, row.digest, row.updated_at, row.checked_at, row.note)
 
 
+def digest_of(conn: Connection, key: str) -> str | None:
+    """The digest of the text of this name, or None; for whoever looks often and seldom needs the text."""
+    found: str | None = conn.execute(select(_document.c.digest).where(_document.c.key == key)).scalar()
+    return found
+
+
 def keep(conn: Connection, key: str, body: str, *, etag: str | None, digest: str, now: datetime) -> None:
     """Keep this text under the name, in place of what was there. An allowlist is kept by its digest besides.
 

@@ -53,6 +53,11 @@ class SourceError(Exception):
 class Source(Protocol):
     """Somewhere an allowlist is read from."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether every replica reads the same text there, so that what one has read is what the others will read."""
+        ...
+
     async def read(self, etag: str | None) -> FileVersion | None:
         """The file, or None when it is still the one the ETag stands for. Raises SourceError."""
         ...
@@ -63,6 +68,11 @@ class FileSource:
     """An allowlist on this machine's disk."""
 
     path: Path
+
+    @property
+    def shared(self) -> bool:
+        """Each machine has a file of its own, and in a deploy they differ for a while."""
+        return False
 
     async def read(self, etag: str | None) -> FileVersion | None:
         """The file's bytes, once they have stopped changing. Raises SourceError when it cannot be read."""
@@ -93,6 +103,11 @@ class RepoSource:
     repo: RepoName
     path: str
     ref: str | None
+
+    @property
+    def shared(self) -> bool:
+        """There is one repository."""
+        return True
 
     async def read(self, etag: str | None) -> FileVersion | None:
         """The file at its ref, or None when it has not changed. Raises SourceError."""
@@ -165,6 +180,7 @@ class AllowlistKeeper:
         self._etag: str | None = None
         self._filed = Allowlist()  # As the file has it.
         self._demotions: tuple[Demotion, ...] = ()
+        self._looking = asyncio.Lock()  # A list must not be taken up while another is being read.
         self._moved: set[RepoName] = set()  # Changed in force, and their heads still to be looked at.
         self.state = State()
 
@@ -192,9 +208,11 @@ class AllowlistKeeper:
         await self.refresh()
 
     async def run(self) -> None:
-        """Look at the source, and at demotions, until cancelled."""
+        """Look at the source, and at what others have written, until cancelled."""
         await asyncio.gather(
-            self._again(self.refresh, self._seconds), self._again(self.refresh_demotions, self._demotions_seconds)
+            self._again(self.refresh, self._seconds),
+            self._again(self.refresh_shared, self._demotions_seconds),
+            self._again(self.refresh_demotions, self._demotions_seconds),
         )
 
     async def _again(self, look: Callable[[], Awaitable[None]], seconds: float) -> None:
@@ -206,6 +224,43 @@ class AllowlistKeeper:
                 log.warning("store_unreachable", error=str(error))
             except Exception:  # The list in force stays in force; the next look may go better.
                 log.exception("allowlist_refresh_failed")
+
+    async def refresh_shared(self) -> None:
+        """Take up the list that another replica has stored, where this one has not read one as new by itself.
+
+        A replica that cannot reach GitHub works by what the others read there, and all of them change within seconds
+        of the first. A file is each machine's own: while it can be read here, it is what counts here.
+        """
+        async with self._looking:
+            stored = await self._store.read(lambda conn: documents.digest_of(conn, documents.ALLOWLIST))
+            if stored == self._filed.digest:
+                return
+            kept = await self._store.read(lambda conn: documents.load(conn, documents.ALLOWLIST))
+            if kept is None or not self._is_behind(kept):
+                return
+            try:
+                allowlist = parse(kept.body, label_prefix=self._label_prefix)
+            except UnreadableError as error:
+                # A replica of another version took it; this one reads the source by itself.
+                log.warning("stored_allowlist_not_read", error=str(error))
+                return
+            changes = diff(self._filed, allowlist)
+            self._filed, self._etag = allowlist, kept.etag
+            self.state = replace(
+                self.state,
+                allowlist=lowered(allowlist, self._demotions, self._now()),
+                loaded=True,
+                checked_at=kept.checked_at,
+                faults=allowlist.faults,
+            )
+            self._moved.update(change.repo for change in changes)
+            log.info("allowlist_shared", digest=allowlist.digest, changes=len(changes))
+        await self._look_again()
+
+    def _is_behind(self, kept: documents.Kept) -> bool:
+        checked = self.state.checked_at
+        newer = self._source.shared and (checked is None or kept.updated_at > checked)
+        return newer or bool(self.state.trouble) or not self.state.loaded
 
     async def refresh_demotions(self) -> None:
         """Take up demotions that began or ended, and look again at the heads that this concerns."""
@@ -234,6 +289,10 @@ class AllowlistKeeper:
 
     async def refresh(self) -> None:
         """Look at the source once; take a changed list into force, keep the last good one on any trouble."""
+        async with self._looking:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         now = self._now()
         try:
             version = await self._source.read(self._etag if self.state.loaded else None)
