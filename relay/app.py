@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import secrets
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from starlette.exceptions import HTTPException
 from relay.capability import CapabilityKeys
 from relay.clock import Now, system_now
 from relay.condition import Condition
+from relay.credentials import Credentials, capability_keys, load_apps
 from relay.edge.api import answer_invalid, api_router
 from relay.edge.callback import callback_router
 from relay.edge.health import health_router
@@ -34,12 +34,13 @@ from relay.edge.webhook import webhook_router
 from relay.facts import Place
 from relay.github.client import GitHubClient
 from relay.github.http import AsyncClient, OpenTransport, new_http_client, new_http_pool
-from relay.github.keys import AppKey, Apps, BadKey
+from relay.github.keys import Apps
 from relay.hud import HudClient
 from relay.metrics import Metrics
 from relay.perform import GitHubPerformer, Sites
-from relay.settings import Settings, SettingsError
-from relay.store import documents, schema
+from relay.rotation import NO_FILES, Rotation, SecretFiles
+from relay.settings import Settings
+from relay.store import schema
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
 from relay.store.notify import listen
@@ -77,7 +78,8 @@ class Relay:
     now: Now
     chance: Chance
     metrics: Metrics
-    keys: CapabilityKeys
+    credentials: Credentials
+    rotation: Rotation
     terms: CheckTerms
     github: GitHubClient
     http: AsyncClient
@@ -101,6 +103,7 @@ def build(
     migrate: bool = True,
     open_store: Callable[[str], Store] = Store,
     transport: OpenTransport | None = None,
+    secret_files: SecretFiles = NO_FILES,
 ) -> Relay:
     """Build every part. Brings the database to the newest schema first.
 
@@ -108,13 +111,13 @@ def build(
     Raises SettingsError for keys that are none, StoreDownError when the database cannot be reached.
     """
     chance = chance or Chance()
-    apps = _apps(settings)
+    apps = load_apps(settings)
     store = open_store(settings.database_url)
     try:
         if migrate:
             _migrate(store)
-        keys = _capability_keys(settings, store, now)
-        return _assemble(settings, store, apps, keys, now, chance, transport)
+        keys = capability_keys(settings, store, now)
+        return _assemble(settings, store, apps, keys, now, chance, transport, secret_files)
     except BaseException:
         store.close()
         raise
@@ -127,31 +130,6 @@ def _migrate(store: Store) -> None:
         raise StoreDownError(f"CRCR_DATABASE_URL: the database cannot be opened: {type(error).__name__}") from error
 
 
-def _apps(settings: Settings) -> Apps:
-    try:
-        upstream = AppKey.load(settings.github_app_id, settings.github_private_key.get_secret_value())
-    except BadKey as error:
-        raise SettingsError(f"CRCR_GITHUB_PRIVATE_KEY: {error}") from None
-    if settings.downstream_app_id is None or settings.downstream_private_key is None:
-        return Apps(upstream, upstream)
-    try:
-        key = settings.downstream_private_key.get_secret_value()
-        return Apps(upstream, AppKey.load(settings.downstream_app_id, key))
-    except BadKey as error:
-        raise SettingsError(f"CRCR_DOWNSTREAM_PRIVATE_KEY: {error}") from None
-
-
-def _capability_keys(settings: Settings, store: Store, now: Now) -> CapabilityKeys:
-    texts = [key.get_secret_value() for key in settings.secret_keys]
-    if not texts:
-        fresh = secrets.token_urlsafe(48)
-        texts = [store.write_now(lambda conn: documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now()))]
-    try:
-        return CapabilityKeys.of(texts)
-    except ValueError as error:
-        raise SettingsError(f"CRCR_{error}") from None
-
-
 def _assemble(
     settings: Settings,
     store: Store,
@@ -160,6 +138,7 @@ def _assemble(
     now: Now,
     chance: Chance,
     transport: OpenTransport | None,
+    secret_files: SecretFiles,
 ) -> Relay:
     metrics = Metrics()
     agent = f"cross-repo-ci-relay/{version('cross-repo-ci-relay')}"
@@ -181,6 +160,7 @@ def _assemble(
     # GitHub, the HUD and the issuers' keys have connections each, so that none waits behind another's.
     http = new_http_client(user_agent=agent, transport=None if transport is None else transport())
     hud = _hud(settings, agent, now, transport)
+    credentials = Credentials(settings, apps, keys, hud)
     woken: list[Callable[[], None]] = []
 
     def wake() -> None:
@@ -246,7 +226,8 @@ def _assemble(
         now=now,
         chance=chance,
         metrics=metrics,
-        keys=keys,
+        credentials=credentials,
+        rotation=Rotation(secret_files, credentials.renew),
         terms=terms,
         github=github,
         http=http,
@@ -309,6 +290,7 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
         store=relay.store,
         keeper=relay.keeper,
         worker=relay.worker,
+        rotation=relay.rotation,
         metrics=relay.metrics,
         now=relay.now,
         version=application.version,
@@ -327,13 +309,14 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
                 wake=relay.worker.wake,
                 metrics=relay.metrics,
                 fresh_id=relay.chance.guid,
+                secrets=relay.credentials.webhook_secrets,
             )
         )
         application.include_router(
             callback_router(
                 store=relay.store,
                 verifier=relay.verifier,
-                capabilities=relay.keys,
+                capabilities=relay.credentials.keys,
                 allowlist=relay.keeper.current,
                 terms=KeepTerms(relay.terms, hud=relay.hud is not None),
                 now=relay.now,
@@ -362,7 +345,10 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
         # uvicorn ends the process without a word of why, so we say it here.
         log.exception("not_started")
         raise
-    tasks = [asyncio.create_task(relay.keeper.run(), name="allowlist")]
+    tasks = [
+        asyncio.create_task(relay.keeper.run(), name="allowlist"),
+        asyncio.create_task(relay.rotation.run(), name="secrets"),
+    ]
     working = []
     if role != "web":
         working = [

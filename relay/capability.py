@@ -9,29 +9,30 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 _PREFIX = "crcr1"
 
 
-@dataclass(frozen=True, slots=True)
 class CapabilityKeys:
-    """Keys in force, newest first. Their bytes never show in ``repr``."""
+    """Keys in force, newest first, which may be replaced while the service runs. They never show in ``repr``."""
 
-    keys: tuple[bytes, ...]
+    __slots__ = ("_keys",)
 
-    def __post_init__(self) -> None:
-        if not self.keys or any(len(key) < 16 for key in self.keys):
-            raise ValueError("SECRET_KEYS: each key needs at least 16 characters, and there must be one")
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = _checked(keys)
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> CapabilityKeys:
         """Keys from their texts. Raises ValueError for a short one or none."""
-        return cls(tuple(text.encode() for text in texts))
+        return cls([text.encode() for text in texts])
+
+    def renew(self, texts: Sequence[str]) -> None:
+        """Put other keys in force. Raises ValueError for a short one or none, and changes nothing then."""
+        self._keys = _checked([text.encode() for text in texts])
 
     def issue(self, dispatch_id: int) -> str:
         """The capability of this dispatch."""
-        return f"{_PREFIX}.{dispatch_id}.{_mac(self.keys[0], dispatch_id)}"
+        return f"{_PREFIX}.{dispatch_id}.{_mac(self._keys[0], dispatch_id)}"
 
     def dispatch_of(self, token: str) -> int | None:
         """The dispatch a capability was issued for, or None where no key of ours made it."""
@@ -43,11 +44,17 @@ class CapabilityKeys:
         if str(dispatch_id) != number:  # A capability has one form, so that two texts are never the same one.
             return None
         # All keys are tried whatever the first says, so that the time taken tells nothing of which key fitted.
-        fits = [hmac.compare_digest(_mac(key, dispatch_id), mac) for key in self.keys]
+        fits = [hmac.compare_digest(_mac(key, dispatch_id), mac) for key in self._keys]
         return dispatch_id if any(fits) else None
 
     def __repr__(self) -> str:
-        return f"CapabilityKeys({len(self.keys)} keys)"
+        return f"CapabilityKeys({len(self._keys)} keys)"
+
+
+def _checked(keys: Sequence[bytes]) -> tuple[bytes, ...]:
+    if not keys or any(len(key) < 16 for key in keys):
+        raise ValueError("SECRET_KEYS: each key needs at least 16 characters, and there must be one")
+    return tuple(keys)
 
 
 def _mac(key: bytes, dispatch_id: int) -> str:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from relay.clock import Now
 from relay.edge.health import Build, Part
 from relay.metrics import Metrics
+from relay.rotation import Rotation
 from relay.store import outbox, schema
 from relay.store.engine import Store, StoreDownError
 from relay.work.allowlist import AllowlistKeeper
@@ -28,6 +29,7 @@ class Condition:
     store: Store
     keeper: AllowlistKeeper
     worker: Worker
+    rotation: Rotation
     metrics: Metrics
     now: Now
     version: str
@@ -40,6 +42,9 @@ class Condition:
             parts.insert(0, Part("serving", False, "told to stop: what has begun is finished, send requests elsewhere"))
         if self.works:
             parts.append(self._working())
+        if self.rotation.trouble is not None:
+            said = f"those before stay in force, since the new ones cannot be used: {self.rotation.trouble}"
+            parts.append(Part("secrets", False, said, needed=False))
         return tuple(parts)
 
     async def build(self) -> Build:

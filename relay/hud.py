@@ -86,6 +86,10 @@ class HudClient:
         self._headers = {**usual, "x-hud-internal-bot": key, "content-type": "application/json"}
         self._now = now
 
+    def renew(self, key: str) -> None:
+        """Send another key from now on."""
+        self._headers = {**self._headers, "x-hud-internal-bot": key}
+
     async def aclose(self) -> None:
         """Close all connections."""
         await self._pool.aclose()

@@ -83,9 +83,13 @@ class AppKey:
         raise TypeError("an app's key does not travel")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Apps:
-    """The app installed on upstream and the one on backends; both may be the same."""
+    """The app installed on upstream and the one on backends; both may be the same. Their keys may be replaced."""
 
     upstream: AppKey
     downstream: AppKey
+
+    def renew(self, other: Apps) -> None:
+        """Speak with these keys from now on. Tokens that the old ones minted stay good until they end."""
+        self.upstream, self.downstream = other.upstream, other.downstream

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from relay.app import Relay, build
+from relay.rotation import SecretFiles
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
 from relay.simulator import App, Backend, Listener, Run, Simulator, Upstream, signature, wait_until
@@ -66,6 +67,8 @@ class World:
         self.clock = TravelClock()
         self.sim = Simulator(now=self.clock.now)
         self.given: dict[str, Any] = {}
+        #: Variables of the environment that name secrets' files, for stories in which secrets change.
+        self.environ: dict[str, str] = {}
         self.relay: Relay | None = None
         self._stack = contextlib.ExitStack()
         self._running: contextlib.ExitStack | None = None
@@ -137,7 +140,15 @@ class World:
         """Start the relay; ``given`` settings differ from the usual ones, from now on."""
         self.given |= given
         running = contextlib.ExitStack()
-        self.relay = build(load_settings({}, **self.settings()), now=self.clock.now, migrate=False)
+        settings = {
+            name: value for name, value in self.settings().items() if f"CRCR_{name.upper()}_FILE" not in self.environ
+        }
+        self.relay = build(
+            load_settings(self.environ, **settings),
+            now=self.clock.now,
+            migrate=False,
+            secret_files=SecretFiles.of(self.environ, seconds=0.05, **settings),
+        )
         running.enter_context(serving(self.relay, self._socket.dup()))
         self._running = running
         # Only now: installing the app on backends would wait for an answer that nobody gives yet.

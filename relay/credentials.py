@@ -1,0 +1,89 @@
+"""What the service proves itself by, and knows others by: made of the settings' secrets, replaced when those change."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from relay.capability import CapabilityKeys
+from relay.clock import Now
+from relay.github.keys import AppKey, Apps, BadKey
+from relay.hud import HudClient
+from relay.settings import Settings, SettingsError
+from relay.store import documents
+from relay.store.engine import Store
+
+
+class Credentials:
+    """The secrets in force, in the form in which they are used."""
+
+    def __init__(self, settings: Settings, apps: Apps, keys: CapabilityKeys, hud: HudClient | None) -> None:
+        self.apps = apps
+        self.keys = keys
+        self._hud = hud
+        self._settings = settings
+        self._webhook_secrets = _bytes_of(settings)
+
+    def webhook_secrets(self) -> Sequence[bytes]:
+        """The secrets by which GitHub may sign now."""
+        return self._webhook_secrets
+
+    def renew(self, settings: Settings) -> None:
+        """Put the secrets of these settings in force; their other values are looked at when the service starts.
+
+        Raises SettingsError for one that cannot be used, and changes nothing then.
+        """
+        # All that can be refused comes first, so that never a part of the new secrets is in force.
+        apps = load_apps(settings)
+        texts = [key.get_secret_value() for key in settings.secret_keys]
+        if texts:
+            try:
+                self.keys.renew(texts)
+            except ValueError as error:
+                raise SettingsError(f"CRCR_{error}") from None
+        if _private_keys(settings) != _private_keys(self._settings):
+            # Installation tokens are kept by key, so a key that is the same must stay the same object.
+            self.apps.renew(apps)
+        if self._hud is not None and settings.hud_key is not None:
+            self._hud.renew(settings.hud_key.get_secret_value())
+        self._webhook_secrets = _bytes_of(settings)
+        self._settings = settings
+
+
+def load_apps(settings: Settings) -> Apps:
+    """The apps' keys. Raises SettingsError for text that is no key."""
+    try:
+        upstream = AppKey.load(settings.github_app_id, settings.github_private_key.get_secret_value())
+    except BadKey as error:
+        raise SettingsError(f"CRCR_GITHUB_PRIVATE_KEY: {error}") from None
+    if settings.downstream_app_id is None or settings.downstream_private_key is None:
+        return Apps(upstream, upstream)
+    try:
+        key = settings.downstream_private_key.get_secret_value()
+        return Apps(upstream, AppKey.load(settings.downstream_app_id, key))
+    except BadKey as error:
+        raise SettingsError(f"CRCR_DOWNSTREAM_PRIVATE_KEY: {error}") from None
+
+
+def capability_keys(settings: Settings, store: Store, now: Now) -> CapabilityKeys:
+    """The keys of the settings, else one that is made once and kept in the store.
+
+    Raises SettingsError for one that cannot be used.
+    """
+    texts = [key.get_secret_value() for key in settings.secret_keys]
+    if not texts:
+        fresh = secrets.token_urlsafe(48)
+        texts = [store.write_now(lambda conn: documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now()))]
+    try:
+        return CapabilityKeys.of(texts)
+    except ValueError as error:
+        raise SettingsError(f"CRCR_{error}") from None
+
+
+def _bytes_of(settings: Settings) -> tuple[bytes, ...]:
+    return tuple(secret.get_secret_value().encode() for secret in settings.webhook_secrets)
+
+
+def _private_keys(settings: Settings) -> tuple[object, ...]:
+    """What the apps' keys are made of; secrets compare by their value."""
+    return settings.github_private_key, settings.downstream_private_key
