@@ -18,6 +18,8 @@ from structlog.tracebacks import ExceptionDictTransformer
 from allowlist.model import RepoName, Severity
 from allowlist.parse import MAX_BYTES, check
 from relay.cli_backend import backend_app
+from relay.cli_deliveries import deliveries_app
+from relay.cli_open import opener
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
 from relay.store import schema
 from relay.store.engine import Store, StoreDownError
@@ -272,6 +274,8 @@ def _unusable(message: str) -> typer.Exit:
 
 
 app.add_typer(backend_app(load=load_settings, told_in_a_line=_told_in_a_line, unusable=_unusable), name="backend")
+_opened_by_settings = opener(load=load_settings, told_in_a_line=_told_in_a_line, unusable=_unusable)
+app.add_typer(deliveries_app(opened=_opened_by_settings, unusable=_unusable), name="deliveries")
 
 
 def main() -> None:

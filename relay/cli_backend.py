@@ -19,13 +19,13 @@ from sqlalchemy import Connection
 
 from allowlist.model import Entry, Level, RepoName
 from allowlist.parse import UnreadableError, parse
+from relay.cli_open import opener
 from relay.clock import system_now
 from relay.settings import Settings
-from relay.store import admin, documents, schema
+from relay.store import admin, documents
 from relay.store.admin import Demotion, Pause
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
-from relay.store.presence import missing_file
 
 #: A pause or demotion for longer than this is no temporary one: the allowlist is the place for it.
 LONGEST = timedelta(days=366)
@@ -62,24 +62,18 @@ def backend_app(
         no_args_is_help=True, help="Pause, resume, demote or restore a backend. Runs with the settings of the service."
     )
 
+    database = opener(load=load, told_in_a_line=told_in_a_line, unusable=unusable)
+
     @contextlib.contextmanager
     def opened() -> Iterator[tuple[Store, CheckTerms, Settings]]:
-        with told_in_a_line():
-            settings = load()
-            if (missing := missing_file(settings.database_url)) is not None:
-                raise unusable(f"CRCR_DATABASE_URL: {missing} does not exist; name the database that `crcr serve` uses")
-            with contextlib.closing(Store(settings.database_url)) as store:
-                if not schema.serves(store.read_now(schema.revision)):
-                    raise unusable(
-                        "CRCR_DATABASE_URL: this database has an older schema than this version; run `crcr db migrate`"
-                    )
-                yield store, terms_of(settings), settings
+        with database() as (store, settings):
+            yield store, terms_of(settings), settings
 
     @contextlib.contextmanager
     def asked(repo: str, who: str) -> Iterator[Asked]:
         """What an act is about. A word that cannot be used ends the command with 2 and says which, and why."""
         try:
-            yield Asked(_named(repo), parse_words("--who", who or _user()), system_now())
+            yield Asked(named("REPO", repo), parse_words("--who", who or user_name()), system_now())
         except ValueError as error:
             raise unusable(str(error)) from None
 
@@ -199,14 +193,16 @@ def entry_of(store: Store, label_prefix: str, repo: RepoName) -> Entry:
     return entry
 
 
-def _named(text: str) -> RepoName:
+def named(option: str, text: str) -> RepoName:
+    """The repository that these words name. Raises ValueError, naming the option, where they name none."""
     try:
         return RepoName.parse(text)
     except ValueError as error:
-        raise ValueError(f"REPO: {error}") from None
+        raise ValueError(f"{option}: {error}") from None
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Who uses this machine, for the audit."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # A container's user often has no name.
