@@ -119,9 +119,7 @@ def gate_title(rendered: Rendered | None, kept: str) -> str:
 def became(state: str, reason_code: str, reason: str) -> str:
     """What has become of telling a backend, with the reason where the state alone does not say it."""
     if state == "superseded":
-        return (
-            state_phrase(state) if reason_code == "newer_head" else f"not called: {reason_phrase(reason_code, reason)}"
-        )
+        return f"not called: {reason_phrase(reason_code, reason)}"
     if state in {"filtered", "dead", "paused"} and (reason or reason_code != state):
         return f"{state_phrase(state)}: {reason_phrase(reason_code, reason)}"
     return state_phrase(state)

@@ -183,10 +183,20 @@ STATES: Mapping[str, str] = MappingProxyType(
         "planned": "about to be told",
         "sent": "told",
         "filtered": "not called: its entry's filters leave this change out",
-        "superseded": "not called: a newer head came first",
+        "superseded": "not called after all",
         "dead": "could not be told",
         "paused": "not called: paused",
         "self_reported": "reported by itself",
+    }
+)
+
+
+#: Reasons of ours that come without a sentence.
+_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "newer_head": "a newer head came first",
+        "change_closed": "the change was closed first",
+        "same_commit": "another event tells of the same commit",
     }
 )
 
@@ -203,7 +213,8 @@ def outcome_phrase(outcome: Outcome) -> str:
 
 def reason_phrase(reason_code: str, reason: str) -> str:
     """Why something was decided, as one line of plain text; the code stands in where no sentence was kept."""
-    return (plain(reason, 300) or plain(reason_code, 80).replace("_", " ")).rstrip(". ")
+    said = plain(reason, 300) or _REASONS.get(reason_code) or plain(reason_code, 80).replace("_", " ")
+    return said.rstrip(". ")
 
 
 # --- Times and numbers -----------------------------------------------------------------------------------------------

@@ -56,7 +56,11 @@ LEFT_OUT = Why("d1", "push", None, AT, "2" * 40, "none", "filtered_ref", "refs/h
         ),
         (
             replace(TOLD, state="superseded", sent_at=None, state_reason="change_closed"),
-            "pull_request opened at 111111111111: not called: change closed",
+            "pull_request opened at 111111111111: not called: the change was closed first",
+        ),
+        (
+            replace(TOLD, state="superseded", sent_at=None, state_reason="same_commit"),
+            "pull_request opened at 111111111111: not called: another event tells of the same commit",
         ),
         (LEFT_OUT, "push at 222222222222: not called: refs/heads/x is none of its refs"),
         (replace(LEFT_OUT, detail=""), "push at 222222222222: not called: filtered ref"),
