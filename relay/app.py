@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from relay.capability import CapabilityKeys
+from relay.check_terms import terms_of
 from relay.clock import Now, system_now
 from relay.condition import Condition
 from relay.credentials import Credentials, capability_keys, load_apps
@@ -142,13 +143,7 @@ def _assemble(
 ) -> Relay:
     metrics = Metrics()
     agent = f"cross-repo-ci-relay/{version('cross-repo-ci-relay')}"
-    terms = CheckTerms(
-        upstream=settings.upstream,
-        label_prefix=settings.label_prefix,
-        interval=timedelta(seconds=settings.check_interval_seconds),
-        per_job=settings.checks == "job",
-        group_deadline=timedelta(minutes=settings.merge_group_minutes),
-    )
+    terms = terms_of(settings)
     github = GitHubClient(
         apps=apps,
         upstream=settings.upstream,

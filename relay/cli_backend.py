@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 
 from allowlist.model import Entry, Level, RepoName
 from allowlist.parse import UnreadableError, parse
+from relay.check_terms import terms_of
 from relay.cli_open import opener
 from relay.clock import system_now
 from relay.settings import Settings
@@ -124,17 +125,6 @@ def backend_app(
         typer.echo("\n".join(lines) or "No backend is paused or demoted.")
 
     return app
-
-
-def terms_of(settings: Settings) -> CheckTerms:
-    """What decides which checks are due, as the service has it by these settings."""
-    return CheckTerms(
-        upstream=settings.upstream,
-        label_prefix=settings.label_prefix,
-        interval=timedelta(seconds=settings.check_interval_seconds),
-        per_job=settings.checks == "job",
-        group_deadline=timedelta(minutes=settings.merge_group_minutes),
-    )
 
 
 def standing_acts(conn: Connection, now: datetime) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import dataclass
-from datetime import timedelta
 
 from allowlist.model import RepoName
+from relay.check_terms import terms_of
 from relay.clock import system_now
 from relay.markup import plain
 from relay.settings import Settings
 from relay.store.answering import answer_for_pull
-from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.redispatch import Refusal
 
@@ -41,12 +40,7 @@ def override_pull(store: Store, settings: Settings, asked: Override) -> str:
 
     Raises OverrideRefusedError where there is nothing to override.
     """
-    terms = CheckTerms(
-        upstream=settings.upstream,
-        label_prefix=settings.label_prefix,
-        interval=timedelta(seconds=settings.check_interval_seconds),
-        per_job=settings.checks == "job",
-    )
+    terms = terms_of(settings)
     done = store.write_now(
         lambda conn: answer_for_pull(
             conn,

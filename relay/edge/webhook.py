@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -18,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from allowlist.model import Allowlist
+from relay.check_terms import terms_of
 from relay.clock import Now
 from relay.edge.body import parse_json, read_body
 from relay.edge.problems import FieldFault, ProblemError, store_down
@@ -37,7 +37,6 @@ from relay.payload import trim
 from relay.reading import BadEventError
 from relay.settings import Settings
 from relay.store.asking import record_asked
-from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
 from relay.store.installing import record_installation
 from relay.store.intake import Received, Recorded, record
@@ -171,13 +170,7 @@ class _WebhookEdge:
         self._upstream = settings.upstream
         self._checks_app = settings.github_app_id
         self._backends_app = settings.downstream_app_id or settings.github_app_id
-        self._terms = CheckTerms(
-            upstream=settings.upstream,
-            label_prefix=settings.label_prefix,
-            interval=timedelta(seconds=settings.check_interval_seconds),
-            per_job=settings.checks == "job",
-            group_deadline=timedelta(minutes=settings.merge_group_minutes),
-        )
+        self._terms = terms_of(settings)
         self._allowlist = allowlist
         self._now = now
         self._wake = wake
