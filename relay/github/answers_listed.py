@@ -68,11 +68,14 @@ def branch(answer: Any, etag: str | None) -> BranchHead:
     """One branch."""
     commit = a_dict(a_dict(answer, "the answer").get("commit"), "commit")
     git = commit.get("commit")
+    told = git if isinstance(git, dict) else {}
+    committer = told.get("committer")
     author = commit.get("author")  # Null where no account has the commit's address.
     return BranchHead(
         head_sha=a_sha(commit.get("sha"), "commit.sha"),
-        message=shown(git.get("message")) if isinstance(git, dict) else "",
+        message=shown(told.get("message")),
         author=shown(author.get("login")) if isinstance(author, dict) else "",
+        committed_at=instant(committer.get("date"), "date") if isinstance(committer, dict) else None,
         etag=etag,
     )
 

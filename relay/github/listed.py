@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
-from allowlist.model import RepoName
 from relay.github.observed import PullObserved
-from relay.github.port import Address
+from relay.github.port import Address, Located
+
+
+class Side(StrEnum):
+    """Of which app something is asked. Both sides may have the same."""
+
+    UPSTREAM = "upstream"
+    BACKENDS = "backends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class BranchHead:
     head_sha: str
     message: str
     author: str
+    committed_at: datetime | None  # As its maker says; nothing rests on it but who is spared.
     etag: str | None
 
 
@@ -78,19 +86,19 @@ class RefHead:
 class GitHubLists(Protocol):
     """What the relay asks of GitHub to find out what it has not heard of. Failures as in ``relay.github.errors``."""
 
-    def app_id_of(self, repo: RepoName) -> str:
-        """The id of the app that speaks for us in this repository: one for upstream, one for all backends."""
+    def app_id_of(self, side: Side) -> str:
+        """The id of the app on this side."""
         ...
 
-    async def repository_id(self, at: Address) -> int:
-        """GitHub's id of a repository, from a token that is at hand where there is one."""
+    async def locate(self, at: Address) -> Located:
+        """See ``relay.github.port.GitHub.locate``."""
         ...
 
-    async def deliveries(self, app_of: RepoName, cursor: str | None, count: int = 100) -> HookDeliveries:
-        """One page of the webhook deliveries of the last three days, newest first, of this repository's app."""
+    async def deliveries(self, side: Side, cursor: str | None, count: int = 100) -> HookDeliveries:
+        """One page of the webhook deliveries of the last three days, newest first, of the app on this side."""
         ...
 
-    async def redeliver(self, app_of: RepoName, delivery_id: int) -> bool:
+    async def redeliver(self, side: Side, delivery_id: int) -> bool:
         """Have a delivery sent again; False where GitHub keeps it no more. Never repeated in here."""
         ...
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from allowlist.model import RepoName
 from relay.github import answers_listed, calls, calls_listed
 from relay.github.asking import Asking, read
 from relay.github.errors import Invalid, NotInstalled
-from relay.github.listed import BranchHead, HookDeliveries, PullListed, PullPage, RefHead
+from relay.github.keys import AppKey
+from relay.github.listed import BranchHead, HookDeliveries, PullListed, PullPage, RefHead, Side
 from relay.github.port import Address
 
 _MOST_REF_PAGES = 10
@@ -17,24 +17,20 @@ _MOST_REF_PAGES = 10
 class Listings(Asking):
     """Implements ``relay.github.listed.GitHubLists``."""
 
-    def app_id_of(self, repo: RepoName) -> str:
+    def app_id_of(self, side: Side) -> str:
         """See ``relay.github.listed.GitHubLists.app_id_of``."""
-        return self.app_of(repo).app_id
+        return self._app_on(side).app_id
 
-    async def repository_id(self, at: Address) -> int:
-        """See ``relay.github.listed.GitHubLists.repository_id``."""
-        return (await self.tokens.get(self.app_of(at.repo), at, calls.METADATA)).located.repository_id
-
-    async def deliveries(self, app_of: RepoName, cursor: str | None, count: int = calls.PER_PAGE) -> HookDeliveries:
+    async def deliveries(self, side: Side, cursor: str | None, count: int = calls.PER_PAGE) -> HookDeliveries:
         """See ``relay.github.listed.GitHubLists.deliveries``."""
-        answer = await self.tokens.as_app(self.app_of(app_of), calls_listed.deliveries(cursor, count))
+        answer = await self.tokens.as_app(self._app_on(side), calls_listed.deliveries(cursor, count))
         link = answer.headers.get("link", "")
         return read(answer, lambda body: answers_listed.deliveries(body, link), "the app's deliveries")
 
-    async def redeliver(self, app_of: RepoName, delivery_id: int) -> bool:
+    async def redeliver(self, side: Side, delivery_id: int) -> bool:
         """See ``relay.github.listed.GitHubLists.redeliver``."""
         try:
-            await self.tokens.as_app(self.app_of(app_of), calls_listed.redeliver(delivery_id), repeatable=False)
+            await self.tokens.as_app(self._app_on(side), calls_listed.redeliver(delivery_id), repeatable=False)
         except (NotInstalled, Invalid) as error:
             # Past three days, or so that GitHub will not: either way it never comes again.
             if error.status in (404, 410, 422):
@@ -82,3 +78,6 @@ class Listings(Asking):
             if len(listed) < calls.PER_PAGE:
                 break
         return tuple(found.values())
+
+    def _app_on(self, side: Side) -> AppKey:
+        return self._apps.upstream if side is Side.UPSTREAM else self._apps.downstream

@@ -1,0 +1,302 @@
+"""Webhooks that GitHub could not deliver: each is asked for once more, as GitHub never does by itself.
+
+https://docs.github.com/webhooks/using-webhooks/handling-failed-webhook-deliveries
+The newest are asked for first: an older event of the same pull request then finds that something newer is known, and
+nobody is told of a head that was replaced long ago. That a delivery is asked for is written down before GitHub hears
+of it, so a crash or a second replica asks for none twice; whether an ask that was cut short had an effect, the list of
+deliveries tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Protocol
+
+import structlog
+from sqlalchemy import Connection, select
+
+from relay.clock import Now
+from relay.events import (
+    INSTALLATION_ACTIONS,
+    INSTALLATION_REPOSITORIES_ACTIONS,
+    MERGE_GROUP_ACTIONS,
+    PULL_REQUEST_ACTIONS,
+)
+from relay.events_asked import CHECK_RUN_ACTIONS, CHECK_SUITE_ACTIONS, COMMENT_ACTIONS
+from relay.gaps import HEALED, Cause, How
+from relay.github.errors import GitHubError, Limited, RetryLater
+from relay.github.listed import GitHubLists, HookDelivery, Side
+from relay.store import gaps
+from relay.store.checks import CheckTerms
+from relay.store.dispatching import address_of
+from relay.store.engine import Store
+from relay.store.gaps import FailedDelivery, OpenDelivery
+from relay.store.tables import Delivery
+
+log = structlog.get_logger(__name__)
+
+_delivery = Delivery.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+
+#: How many are asked for in one turn. Where more wait, the next turn comes after ``SOON``.
+ASKED_AT_MOST = 40
+SOON = timedelta(seconds=60)
+#: Pages of deliveries that one turn reads at most: three busy days of an app that hears of every check.
+_MOST_PAGES = 300
+#: How far before the last turn's end this one looks: GitHub lists a delivery once it has ended, not when it began.
+_OVERLAP = timedelta(minutes=5)
+#: One that is younger may be under way.
+_YOUNG = timedelta(seconds=30)
+#: GitHub forgets deliveries after three days; those that it is about to forget are not worth a question.
+#: https://docs.github.com/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks
+_KEPT = timedelta(days=3) - timedelta(minutes=1)
+#: How long a redelivery may take to show in the list, before it counts as never asked for, or never sent.
+_SHOWS = timedelta(minutes=10)
+_TRIES = 3
+
+_INSTALLATIONS: Mapping[str, frozenset[str] | None] = MappingProxyType(
+    {
+        "installation": INSTALLATION_ACTIONS,
+        "installation_repositories": INSTALLATION_REPOSITORIES_ACTIONS,
+    }
+)
+_UPSTREAMS: Mapping[str, frozenset[str] | None] = MappingProxyType(
+    {
+        "pull_request": PULL_REQUEST_ACTIONS,
+        "push": None,
+        "merge_group": MERGE_GROUP_ACTIONS,
+        "check_run": CHECK_RUN_ACTIONS,
+        "check_suite": CHECK_SUITE_ACTIONS,
+        "issue_comment": COMMENT_ACTIONS,
+    }
+)
+
+
+class GapCounts(Protocol):
+    """What is counted of gaps."""
+
+    def gap_found(self, cause: str) -> None:
+        """One was found."""
+        ...
+
+    def gap_healed(self, cause: str) -> None:
+        """One was healed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What GitHub lists, by GUID: those that came through at last, and each failed try of the others, newest first."""
+
+    through: frozenset[str] = frozenset()
+    failed: Mapping[str, tuple[HookDelivery, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    newest: datetime | None = None
+
+
+class MissedDeliveries:
+    """Has failed deliveries sent again. Replicas may run one each: a turn belongs to one of them."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        github: GitHubLists,
+        terms: CheckTerms,
+        now: Now,
+        counts: GapCounts,
+        every: timedelta,
+        asked_at_most: int = ASKED_AT_MOST,
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._terms = terms
+        self._now = now
+        self._counts = counts
+        self._every = every
+        self._most = asked_at_most
+        two = github.app_id_of(Side.UPSTREAM) != github.app_id_of(Side.BACKENDS)
+        # With one app, upstream's webhook tells of installations too.
+        self._sides: Mapping[Side, Mapping[str, frozenset[str] | None]] = (
+            {Side.UPSTREAM: _UPSTREAMS, Side.BACKENDS: _INSTALLATIONS}
+            if two
+            else {Side.UPSTREAM: {**_UPSTREAMS, **_INSTALLATIONS}}
+        )
+
+    async def turn(self) -> int:
+        """Look at each app's deliveries if it is time; returns how many were asked for."""
+        return sum([await self._side(side) for side in self._sides])
+
+    async def _side(self, side: Side) -> int:
+        name, now = f"deliveries {self._github.app_id_of(side)}", self._now()
+        taken = await self._store.write(lambda conn: gaps.take_turn(conn, name, self._every, now))
+        if taken is None:
+            return 0
+        try:
+            if taken.mark is None:
+                # What failed before we first looked is none of ours: a first start dispatches nothing.
+                page = await self._github.deliveries(side, None, 1)
+                newest = max([one.delivered_at for one in page.items], default=now)
+                await self._finish(name, min(newest, now - _YOUNG))
+                return 0
+            listed = await self._list(side, taken.mark - _OVERLAP)
+            upstream_id = await self._upstream_id()
+            failed = self._failed(side, listed, upstream_id, now)
+            await self._note(side, listed, failed)
+            await self._finish(name, min(listed.newest or taken.mark, now - _YOUNG))
+            return await self._ask(side, name)
+        except GitHubError as error:
+            await self._put_off(name, error)
+            return 0
+
+    async def _finish(self, name: str, mark: datetime) -> None:
+        now = self._now()
+        await self._store.write(lambda conn: gaps.finish_turn(conn, name, mark, now))
+
+    async def _put_off(self, name: str, error: GitHubError) -> None:
+        log.warning("deliveries_not_read", reason=error.reason, detail=error.detail)
+        retry_at = error.retry_at if isinstance(error, RetryLater | Limited) else None
+        if retry_at is not None:
+            until = max(retry_at, self._now() + min(self._every, SOON))
+            await self._store.write(lambda conn: gaps.put_off(conn, name, until))
+
+    async def _upstream_id(self) -> int:
+        at = await self._store.read(lambda conn: address_of(conn, self._terms.upstream))
+        return (await self._github.locate(at)).repository_id
+
+    async def _list(self, side: Side, horizon: datetime) -> _Listed:
+        through: set[str] = set()
+        failed: dict[str, list[HookDelivery]] = {}
+        newest: datetime | None = None
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await self._github.deliveries(side, cursor)
+            for one in page.items:
+                newest = max(newest or one.delivered_at, one.delivered_at)
+                if one.ok:
+                    through.add(one.guid)
+                else:
+                    failed.setdefault(one.guid, []).append(one)
+            cursor = page.cursor
+            if cursor is None or (page.items and page.items[-1].delivered_at < horizon):
+                break
+        else:
+            log.warning("deliveries_too_many", pages=_MOST_PAGES)
+        left = {guid: tuple(tries) for guid, tries in failed.items() if guid not in through}
+        return _Listed(frozenset(through), left, newest)
+
+    def _failed(self, side: Side, listed: _Listed, upstream_id: int, now: datetime) -> tuple[FailedDelivery, ...]:
+        """Those that we would have acted on."""
+        app_id = self._github.app_id_of(side)
+        found = []
+        for guid, tries in listed.failed.items():
+            newest = tries[0]
+            if not now - _KEPT <= newest.delivered_at <= now - _YOUNG or not self._wants(side, newest, upstream_id):
+                continue
+            told = f"{newest.event} {newest.action}" if newest.action else newest.event
+            found.append(FailedDelivery(guid, newest.delivery_id, app_id, told, newest.delivered_at))
+        return tuple(found)
+
+    def _wants(self, side: Side, one: HookDelivery, upstream_id: int) -> bool:
+        wanted = self._sides[side]
+        if one.event not in wanted:
+            return False
+        actions = wanted[one.event]
+        if actions is not None and one.action not in actions:
+            return False
+        return one.event in _INSTALLATIONS or one.repository_id in {None, upstream_id}
+
+    async def _note(self, side: Side, listed: _Listed, failed: tuple[FailedDelivery, ...]) -> None:
+        app_id, now = self._github.app_id_of(side), self._now()
+
+        def unit(conn: Connection) -> tuple[list[How], tuple[FailedDelivery, ...]]:
+            pending = gaps.open_deliveries(conn, app_id)
+            came = _received(conn, [one.guid for one in pending] + [one.guid for one in failed])
+            ended: list[How] = []
+            for one in pending:
+                how = _end_of(one, listed, one.guid in came, now)
+                if how is not None and gaps.end_gap(conn, one.id, how, now, one.guid if one.guid in came else None):
+                    ended.append(how)
+            gaps.not_asked(conn, [one.id for one in pending if _never_asked(one, listed, now)])
+            return ended, gaps.note_failed(conn, [one for one in failed if one.guid not in came], now)
+
+        ended, new = await self._store.write(unit)
+        for one in new:
+            log.warning("delivery_failed", delivery=one.guid, github_event=one.event, delivered_at=one.delivered_at)
+            self._counts.gap_found(Cause.DELIVERY_FAILED.value)
+        for how in ended:
+            log.info("delivery_ended", how=how.value)
+            if how in HEALED:
+                self._counts.gap_healed(Cause.DELIVERY_FAILED.value)
+
+    async def _ask(self, side: Side, name: str) -> int:
+        """Ask for those that nobody has asked for, one after another."""
+        app_id, now = self._github.app_id_of(side), self._now()
+        claimed = await self._store.write(lambda conn: gaps.claim_asking(conn, app_id, self._most, now))
+        asked = 0
+        for number, one in enumerate(claimed):
+            try:
+                kept = await self._github.redeliver(side, one.github_id)
+            except GitHubError as error:
+                unclear = isinstance(error, RetryLater) and error.ambiguous
+                rest = [other.id for other in claimed[number + 1 if unclear else number :]]
+                await self._store.write(lambda conn, rest=rest: gaps.not_asked(conn, rest))  # type: ignore[misc]
+                await self._put_off(name, error)
+                return asked
+            await self._store.write(lambda conn, one=one, kept=kept: _note_answer(conn, one, kept, self._now()))  # type: ignore[misc]
+            asked += 1
+            log.info("redelivery_asked", delivery=one.guid, kept=kept)
+        if len(claimed) == self._most:
+            until = self._now() + min(self._every, SOON)
+            await self._store.write(lambda conn: gaps.put_off(conn, name, until))
+        return asked
+
+
+def _note_answer(conn: Connection, one: OpenDelivery, kept: bool, now: datetime) -> None:
+    if kept:
+        gaps.note_asked(conn, one.id, now)
+    else:
+        gaps.end_gap(conn, one.id, How.GONE, now)
+
+
+def _received(conn: Connection, guids: Iterable[str]) -> frozenset[str]:
+    """Those of these deliveries that have reached us."""
+    wanted = sorted(set(guids))
+    found: set[str] = set()
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        found.update(conn.execute(select(_delivery.c.id).where(_delivery.c.id.in_(part))).scalars())
+    return frozenset(found)
+
+
+def _again(one: OpenDelivery, listed: _Listed) -> bool:
+    """Whether GitHub lists a try of it that began after it was asked for."""
+    asking_at = one.asking_at
+    if asking_at is None:
+        return False
+    since = asking_at - timedelta(seconds=5)  # GitHub's clock is not ours.
+    return any(each.redelivery and each.delivered_at >= since for each in listed.failed.get(one.guid, ()))
+
+
+def _end_of(one: OpenDelivery, listed: _Listed, came: bool, now: datetime) -> How | None:
+    if came or one.guid in listed.through:
+        return How.REDELIVERED if one.asking_at is not None else How.PASSED
+    if one.asking_at is None:
+        return None
+    if _again(one, listed):
+        return How.FAILED_AGAIN
+    waited = now - one.asking_at > _SHOWS
+    return How.GAVE_UP if waited and (one.asked_at is not None or one.tries >= _TRIES) else None
+
+
+def _never_asked(one: OpenDelivery, listed: _Listed, now: datetime) -> bool:
+    """It was about to be asked for when somebody died, and GitHub shows nothing of it."""
+    return (
+        one.asking_at is not None
+        and one.asked_at is None
+        and one.tries < _TRIES
+        and now - one.asking_at > _SHOWS
+        and one.guid not in listed.through
+        and not _again(one, listed)
+    )

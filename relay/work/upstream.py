@@ -1,0 +1,220 @@
+"""Looks at upstream and says where it differs from what we know. Writes nothing, so a dry run is this and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+from sqlalchemy import Connection
+
+from allowlist.model import Allowlist
+from relay.clock import Now
+from relay.events import MergeGroupEvent
+from relay.gaps import (
+    GRACE,
+    QUEUE,
+    Cause,
+    Missed,
+    Rules,
+    SeenHead,
+    branches_to_look_at,
+    compare_branch,
+    compare_groups,
+    compare_pull,
+)
+from relay.github.errors import Invalid
+from relay.github.listed import GitHubLists, PullListed, RefHead
+from relay.github.port import Address
+from relay.plan_queue import group_thread
+from relay.reading import BadEventError
+from relay.store import comparing, gaps
+from relay.store.dispatching import address_of
+from relay.store.engine import Store
+from relay.store.gaps import NewGap, Taken
+
+log = structlog.get_logger(__name__)
+
+#: The turn whose end says how far upstream has been looked at.
+FINDING = "gaps"
+#: Pages of 100 pull requests that one look reads at most.
+_MOST_PAGES = 100
+_MOST_BRANCHES = 20
+
+#: Nobody is told of a head from before the first look, so nobody can have missed it.
+TELLING = frozenset({Cause.NEVER_DELIVERED, Cause.NOT_DISPATCHED})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A gap, with what would close it."""
+
+    gap: NewGap
+    missed: Missed
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one look found, and up to when, in GitHub's time, upstream has been looked at."""
+
+    found: tuple[Found, ...]
+    mark: datetime
+
+
+class UpstreamLook:
+    """One way of looking, which remembers what need not be read again. All methods may raise GitHubError."""
+
+    def __init__(self, *, store: Store, github: GitHubLists, upstream: Address, now: Now) -> None:
+        self._store = store
+        self._github = github
+        self._upstream = upstream.repo
+        self._now = now
+        self._etag: str | None = None  # Of the first page of pull requests, where nothing on it was too fresh.
+        self._etags: dict[str, tuple[str, str]] = {}  # Of branches: the ETag and the head that it stands for.
+
+    def forget(self) -> None:
+        """What was found could not be kept, so the next look reads all of it again."""
+        self._etag = None
+        self._etags.clear()
+
+    async def look(self, allowlist: Allowlist, *, full: bool) -> Looked:
+        """All gaps there are. ``full`` looks at every open pull request, else at those that changed since the last."""
+        now = self._now()
+        at, rules, taken = await self.ground(allowlist)
+        pulls = await self._pulls(at, rules, None if full else taken.mark, now)
+        found = [*pulls.found, *await self._branches(at, rules, now), *await self._queue(at, rules, now)]
+        first = await self._store.read(comparing.first_heads)
+        left = [
+            one for one in found if one.gap.cause not in TELLING or (one.gap.subject, one.gap.head_sha) not in first
+        ]
+        return Looked(tuple(left), pulls.mark)
+
+    async def ground(self, allowlist: Allowlist) -> tuple[Address, Rules, Taken]:
+        """Where upstream lives, by what it is compared, and how far the last look came."""
+
+        def load(conn: Connection) -> tuple[Address, Rules, Taken]:
+            taken = gaps.look_at_turn(conn, FINDING)
+            rules = Rules(self._upstream, allowlist, gaps.asking_since(conn), taken.began_at)
+            return address_of(conn, self._upstream), rules, taken
+
+        return await self._store.read(load)
+
+    async def _pulls(self, at: Address, rules: Rules, since: datetime | None, now: datetime) -> Looked:
+        found: list[Found] = []
+        listed: set[int] = set()
+        newest: datetime | None = None
+        state, etag = ("open", None) if since is None else ("all", self._etag)
+        for number in range(1, _MOST_PAGES + 1):
+            page = await self._github.pulls(at, state, number, etag if number == 1 else None)
+            if page is None:
+                # Nothing has changed since the last look, not even a comment.
+                return Looked((), since or now - GRACE)
+            if number == 1:
+                times = [pull.shown.updated_at for pull in page.pulls]
+                newest = max(times, default=None)
+                settled = newest is not None and newest <= now - GRACE
+                self._etag = page.etag if since is not None and settled else None
+            listed |= {pull.shown.number for pull in page.pulls}
+            found += await self._compare(page.pulls, rules, now)
+            oldest = min((pull.shown.updated_at for pull in page.pulls), default=None)
+            if not page.more or (since is not None and oldest is not None and oldest < since - GRACE):
+                break
+        else:
+            log.warning("pull_requests_too_many", pages=_MOST_PAGES)
+        if since is None:
+            found += await self._not_open(listed, now)
+        return Looked(tuple(found), min(newest or now, now - GRACE))
+
+    async def _not_open(self, listed: set[int], now: datetime) -> list[Found]:
+        """Those that are open here and not among the open ones upstream; whoever heals them asks about each."""
+        known = await self._store.read(comparing.open_pulls)
+        return [
+            Found(
+                NewGap(Cause.CLOSED_MISSED, f"pull {number}", head_sha, updated_at, number),
+                Missed(Cause.CLOSED_MISSED, ()),
+            )
+            for number, (head_sha, updated_at) in known.items()
+            if number not in listed and updated_at <= now - GRACE
+        ]
+
+    async def _compare(self, pulls: Sequence[PullListed], rules: Rules, now: datetime) -> list[Found]:
+        numbers = [pull.shown.number for pull in pulls]
+        known = await self._store.read(lambda conn: comparing.known_pulls(conn, numbers))
+        found: list[Found] = []
+        for pull in pulls:
+            shown = pull.shown
+            missed = compared(pull, known[shown.number], rules, now)
+            if missed is not None:
+                gap = NewGap(missed.cause, f"pull {shown.number}", shown.head_sha, shown.updated_at, shown.number)
+                found.append(_found(gap, missed))
+        return found
+
+    async def _branches(self, at: Address, rules: Rules, now: datetime) -> list[Found]:
+        default = (await self._github.locate(at)).default_branch
+        seen = await self._store.read(lambda conn: comparing.branches_pushed_to(conn, 10 * _MOST_BRANCHES))
+        found: list[Found] = []
+        for ref in branches_to_look_at(default, seen, rules.allowlist.entries, _MOST_BRANCHES):
+            missed = await self.branch(at, ref, rules, now)
+            if missed is not None:
+                found.append(_found(NewGap(missed.cause, f"push {ref}", missed.head_sha, now, None, ref), missed))
+        return found
+
+    async def branch(self, at: Address, ref: str, rules: Rules, now: datetime) -> Missed | None:
+        """What we missed of one branch."""
+        known = await self._store.read(lambda conn: comparing.known_branch(conn, ref))
+        etag, stands_for = self._etags.get(ref, (None, None))
+        if known is None or stands_for != known.head_sha:
+            etag = None  # It stands for what we do not know, so that nothing has changed says nothing.
+        try:
+            head = await self._github.branch(at, ref.removeprefix("refs/heads/"), etag)
+        except Invalid as error:
+            if error.reason == "not_found":
+                return None
+            raise
+        if head is None:
+            return None
+        if head.etag is not None:
+            self._etags[ref] = head.etag, head.head_sha
+        return _readable(lambda: compare_branch(ref, head, known, rules, now))
+
+    async def _queue(self, at: Address, rules: Rules, now: datetime) -> list[Found]:
+        found: list[Found] = []
+        for missed in await self.groups(await self._github.refs(at, QUEUE), rules, now):
+            event = missed.steps[0].event
+            if isinstance(event, MergeGroupEvent):
+                gap = NewGap(missed.cause, group_thread(event.head_sha), event.head_sha, now, None, event.head_ref)
+                found.append(_found(gap, missed))
+        return found
+
+    async def groups(self, refs: Sequence[RefHead], rules: Rules, now: datetime) -> Sequence[Missed]:
+        """What we missed of the merge queue, by the refs that it has."""
+        heads = [ref.sha for ref in refs]
+
+        def known(conn: Connection) -> tuple[frozenset[str], Mapping[str, str]]:
+            return comparing.known_groups(conn, heads, now - GRACE)
+
+        there, waiting = await self._store.read(known)
+        try:
+            return compare_groups(refs, there, waiting, rules, now)
+        except BadEventError as error:
+            log.warning("upstream_unreadable", faults=str(error))
+            return ()
+
+
+def compared(pull: PullListed, known: Sequence[SeenHead], rules: Rules, now: datetime) -> Missed | None:
+    """What we missed of one pull request; one that cannot be read hides nothing else."""
+    return _readable(lambda: compare_pull(pull, known, rules, now))
+
+
+def _readable(compare: Callable[[], Missed | None]) -> Missed | None:
+    try:
+        return compare()
+    except BadEventError as error:
+        # Its webhook would be refused, too.
+        log.warning("upstream_unreadable", faults=str(error))
+        return None
+
+
+def _found(gap: NewGap, missed: Missed) -> Found:
+    return Found(gap.telling([str(repo) for repo in missed.backends()]), missed)
