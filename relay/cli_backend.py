@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 import typer
 from sqlalchemy import Connection
 
-from allowlist.model import Entry, Level, RepoName
-from allowlist.parse import UnreadableError, parse
+from allowlist.model import RepoName
+from relay.acts_read import listed_entry, named, parse_level, parse_until, parse_words
 from relay.check_terms import terms_of
 from relay.cli_open import opener
 from relay.clock import system_now
 from relay.settings import Settings
-from relay.store import admin, documents
+from relay.store import admin
 from relay.store.admin import Demotion, Pause
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
-
-#: A pause or demotion for longer than this is no temporary one: the allowlist is the place for it.
-LONGEST = timedelta(days=366)
-MOST_WORDS = 500
-
-_DURATION = re.compile(r"(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,7})s)?", re.ASCII)
 
 Repo = Annotated[str, typer.Argument(help="The backend, OWNER/REPO.")]
 Until = Annotated[
@@ -81,8 +74,8 @@ def backend_app(
     @app.command(help="Send it nothing until then. What was sent goes on, and its results count.")
     def pause(repo: Repo, until: Until, reason: Reason, who: Who = "") -> None:
         with asked(repo, who) as act, opened() as (store, terms, settings):
-            entry_of(store, settings.label_prefix, act.repo)
-            wanted = Pause(act.repo, parse_until(until, act.now), parse_words("--reason", reason))
+            store.read_now(lambda conn: listed_entry(conn, "REPO", settings.label_prefix, act.repo))
+            wanted = Pause(act.repo, parse_until("--until", until, act.now), parse_words("--reason", reason))
             store.write_now(lambda conn: admin.pause(conn, wanted, act.who, terms, act.now))
             typer.echo(f"{act.repo} is {wanted}")
 
@@ -104,8 +97,9 @@ def backend_app(
         who: Who = "",
     ) -> None:
         with asked(repo, who) as act, opened() as (store, terms, settings):
-            level = parse_level(to, entry_of(store, settings.label_prefix, act.repo))
-            wanted = Demotion(act.repo, level, parse_until(until, act.now), parse_words("--reason", reason))
+            entry = store.read_now(lambda conn: listed_entry(conn, "REPO", settings.label_prefix, act.repo))
+            level, ends = parse_level("--to", to, entry), parse_until("--until", until, act.now)
+            wanted = Demotion(act.repo, level, ends, parse_words("--reason", reason))
             store.write_now(lambda conn: admin.demote(conn, wanted, act.who, terms, act.now))
             typer.echo(f"{act.repo} has {wanted}")
 
@@ -131,64 +125,6 @@ def standing_acts(conn: Connection, now: datetime) -> list[str]:
     """A line for each pause and demotion in force, by backend."""
     acts: list[Pause | Demotion] = [*admin.pauses(conn), *admin.demotions(conn)]
     return sorted(f"{one.repo}: {one}" for one in acts if one.until > now)
-
-
-def parse_until(text: str, now: datetime) -> datetime:
-    """A duration from now, or a moment. Raises ValueError, naming the rule, for what is neither, over or too far."""
-    found = _DURATION.fullmatch(text.strip())
-    if found and text.strip():
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        until = now + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    else:
-        try:
-            until = datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise ValueError(
-                f"--until: {text[:60]!r} is no duration and no time; write 30m, 4h, 2d or 2026-12-01T08:00Z"
-            ) from None
-        until = until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
-    if until <= now:
-        raise ValueError(f"--until: {text[:60]!r} is not in the future; it is {admin.stamp(now)} now")
-    if until > now + LONGEST:
-        raise ValueError(f"--until: {text[:60]!r} is more than {LONGEST.days} days away; change the allowlist instead")
-    return until
-
-
-def parse_level(text: str, entry: Entry) -> Level:
-    """A level below the entry's own. Raises ValueError for anything else."""
-    below = [level.name for level in Level if level < entry.level]
-    if text.upper() not in below:
-        choice = f"write {' or '.join(below)}" if below else "nothing is below it"
-        raise ValueError(f"--to: {text[:20]!r} is no level below {entry.level}, where {entry.repo} is; {choice}")
-    return Level[text.upper()]
-
-
-def parse_words(option: str, text: str, *, needed: bool = True) -> str:
-    """Words for people, in one line. Raises ValueError where they are missing, too long or not printable."""
-    words = text.strip()
-    if (needed and not words) or len(words) > MOST_WORDS or not words.isprintable():
-        raise ValueError(f"{option}: write 1 to {MOST_WORDS} printable characters in one line")
-    return words
-
-
-def entry_of(store: Store, label_prefix: str, repo: RepoName) -> Entry:
-    """The backend's entry in the allowlist that the service took up last. Raises ValueError where it has none."""
-    kept = store.read_now(lambda conn: documents.load(conn, documents.ALLOWLIST))
-    try:
-        entry = None if kept is None else parse(kept.body, label_prefix=label_prefix).get(repo)
-    except UnreadableError:
-        entry = None
-    if entry is None:
-        raise ValueError(f"REPO: {repo} is not on the allowlist that is in force; /api/v1/allowlist lists who is")
-    return entry
-
-
-def named(option: str, text: str) -> RepoName:
-    """The repository that these words name. Raises ValueError, naming the option, where they name none."""
-    try:
-        return RepoName.parse(text)
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
 
 
 def user_name() -> str:

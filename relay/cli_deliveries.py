@@ -19,8 +19,9 @@ from sqlalchemy import Connection
 
 from allowlist.model import Allowlist, RepoName
 from allowlist.parse import UnreadableError, parse
+from relay.acts_read import named, parse_words
 from relay.check_terms import terms_of
-from relay.cli_backend import named, parse_words, user_name
+from relay.cli_backend import user_name
 from relay.cli_open import Opened
 from relay.cli_times import parse_past, rfc3339
 from relay.clock import system_now
