@@ -44,6 +44,7 @@ from relay.settings import Settings
 from relay.store import schema
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
+from relay.store.handover import begin_work
 from relay.store.notify import listen
 from relay.store.reports import KeepTerms
 from relay.traffic import CountTraffic, Traffic
@@ -55,6 +56,7 @@ from relay.work.observe import Observer
 from relay.work.outbox import Worker
 from relay.work.reconcile import Reconciler
 from relay.work.rerun import Rerunner
+from relay.work.schedule import UNSURE
 from relay.work.sweep import Sweep
 
 log = structlog.get_logger(__name__)
@@ -213,6 +215,7 @@ def _assemble(
         observer=metrics,
         retry_scale=settings.retry_scale,
         traffic=traffic,
+        witness=github.witness,
     )
     woken.append(worker.wake)
     return Relay(
@@ -345,7 +348,9 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
         asyncio.create_task(relay.rotation.run(), name="secrets"),
     ]
     working = []
+    end_work: Callable[[], None] | None = None
     if role != "web":
+        end_work = await asyncio.to_thread(begin_work, relay.store, relay.now(), UNSURE * relay.settings.retry_scale)
         working = [
             asyncio.create_task(relay.worker.run(), name="worker"),
             asyncio.create_task(relay.sweep.run(), name="sweep"),
@@ -365,4 +370,6 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
         if relay.hud is not None:
             await relay.hud.aclose()
         await asyncio.to_thread(relay.store.close)
+        if end_work is not None:
+            end_work()
         log.info("stopped")

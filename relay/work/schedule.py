@@ -17,6 +17,14 @@ SCHEDULE = (
     timedelta(hours=6),
 )
 
+#: How long the whole schedule takes. Nothing is given up sooner for failures of whoever was asked: tries that were
+#: brought forward because something worked again would use it up in minutes.
+PATIENCE = sum(SCHEDULE, timedelta())
+
+#: How long what was asked of GitHub may take to show there, where its answer was lost: looked for sooner, it might be
+#: asked for twice. A process that died is such a loss as well.
+UNSURE = SCHEDULE[1]
+
 #: Waits are spread by this share either way, so that what failed together does not come back together.
 JITTER = 0.2
 
