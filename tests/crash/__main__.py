@@ -24,7 +24,7 @@ from tests.crash.databases import fresh, server
 from tests.crash.passes import Pass, play
 
 #: How far apart the deaths of one pass are. A start needs a dozen crossings to get to anything.
-APART = 40
+APART = 80
 #: The longest story with all that was done again, in multiples of the one without deaths.
 LONGEST = 4
 #: How many places are died at in one of the further passes.
@@ -85,8 +85,8 @@ def _all(pool: ProcessPoolExecutor, play_one: partial[Pass], planned: Sequence[D
     passes = []
     for done in as_completed(waiting):
         passes.append(done.result())
-        mark = "F" if passes[-1].faults else "."
-        print(mark, end="" if len(passes) < len(waiting) else "\n", flush=True)
+        print("." if not passes[-1].faults else "\n".join(["F", *passes[-1].faults, ""]), end="", flush=True)
+    print()
     return passes
 
 

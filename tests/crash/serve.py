@@ -14,6 +14,8 @@ import json
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +45,13 @@ def shared_clock(file: Path) -> Callable[[], datetime]:
     return now
 
 
+def end_with(parent: int) -> None:
+    """End this process when the one that started it is gone: a test that is interrupted leaves nothing running."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
 def serve(port: int, record: Path, clock: Path, die_at: Deaths) -> None:
     """Serve until told to end, or until dead."""
     crossings = Crossings(record, die_at)
@@ -64,8 +73,10 @@ def main() -> None:
     given = arguments.parse_args()
     for line in iter(sys.stdin.readline, ""):
         die_at: list[int | str] = json.loads(line)
+        me = os.getpid()
         if (child := os.fork()) == 0:
             sys.stdin.close()
+            threading.Thread(target=end_with, args=(me,), daemon=True).start()
             configure_logs(level=logging.INFO)
             with contextlib.suppress(KeyboardInterrupt):
                 serve(given.port, given.record, given.clock, die_at)
