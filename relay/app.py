@@ -52,6 +52,7 @@ from relay.work.allowlist import AllowlistKeeper, make_source
 from relay.work.cancel import RunCanceller
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
+from relay.work.lookout import Lookout
 from relay.work.observe import Observer
 from relay.work.outbox import Worker
 from relay.work.reconcile import Reconciler
@@ -92,6 +93,7 @@ class Relay:
     worker: Worker
     traffic: Traffic
     sweep: Sweep
+    lookout: Lookout
 
     def close(self) -> None:
         """Let go of the database, for a relay that was built and never run."""
@@ -252,6 +254,17 @@ def _assemble(
             seconds=settings.sweep_seconds,
             keep=timedelta(days=settings.retention_days),
         ),
+        lookout=Lookout.of(
+            settings,
+            store=store,
+            github=github,
+            terms=terms,
+            listed=keeper.known,
+            now=now,
+            wake=wake,
+            fresh_id=chance.guid,
+            counts=metrics,
+        ),
     )
 
 
@@ -354,6 +367,7 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
         working = [
             asyncio.create_task(relay.worker.run(), name="worker"),
             asyncio.create_task(relay.sweep.run(), name="sweep"),
+            asyncio.create_task(relay.lookout.run(), name="lookout"),
         ]
         tasks.append(asyncio.create_task(listen(relay.store, relay.worker.wake), name="listen"))
     log.info("started", role=role, upstream=str(relay.settings.upstream), worker=relay.worker.name)
@@ -362,6 +376,7 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
     finally:
         relay.worker.stop()
         relay.sweep.stop()
+        relay.lookout.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *working, return_exceptions=True)

@@ -7,10 +7,12 @@ from datetime import timedelta
 
 from relay.clock import Now
 from relay.edge.health import Build, Part
+from relay.gaps import Cause
 from relay.metrics import Metrics
 from relay.rotation import Rotation
 from relay.store import outbox, schema
 from relay.store.engine import Store, StoreDownError
+from relay.store.gaps import open_by_cause
 from relay.work.allowlist import AllowlistKeeper
 from relay.work.outbox import Worker
 
@@ -63,8 +65,11 @@ class Condition:
             self.metrics.allowlist_age_seconds.set((now - checked).total_seconds())
         try:
             backlog = await self.store.read(lambda conn: outbox.backlog(conn, now))
+            gaps = await self.store.read(open_by_cause)
         except StoreDownError:
             return
+        for cause in Cause:
+            self.metrics.gaps_open.labels(cause.value).set(gaps.get(cause, 0))
         self.metrics.effects_open.set(backlog.open)
         self.metrics.effects_dead.set(backlog.dead)
         self.metrics.oldest_seconds.set(backlog.oldest.total_seconds())

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.process_collector import ProcessCollector
 
 from relay.effects import Kind
+from relay.gaps import Cause
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -34,6 +35,17 @@ class Metrics:
         self.allowlist_age_seconds = Gauge(
             "crcr_allowlist_age_seconds", "Time since the allowlist's source was last read.", registry=self.registry
         )
+        self.gaps_found = Counter(
+            "crcr_gaps_found", "What webhooks did not tell, found by looking.", ["cause"], registry=self.registry
+        )
+        self.gaps_healed = Counter(
+            "crcr_gaps_healed", "Of that, what was made good by us.", ["cause"], registry=self.registry
+        )
+        self.gaps_open = Gauge("crcr_gaps_open", "What is still to be made good.", ["cause"], registry=self.registry)
+        for cause in Cause:
+            self.gaps_found.labels(cause.value)
+            self.gaps_healed.labels(cause.value)
+            self.gaps_open.labels(cause.value)
         # A label set costs microseconds to look up and is asked for at each attempt, so those of effects are kept.
         self._attempt = {
             (kind, outcome): self.attempts.labels(kind.value, outcome)
@@ -56,6 +68,14 @@ class Metrics:
     ) -> None:
         """One request to GitHub ended with this status, or with None where no answer came."""
         self.github_requests.labels(method, route, "none" if status is None else str(status)).inc()
+
+    def gap_found(self, cause: str) -> None:
+        """A gap of this cause was found."""
+        self.gaps_found.labels(cause).inc()
+
+    def gap_healed(self, cause: str) -> None:
+        """A gap of this cause was healed."""
+        self.gaps_healed.labels(cause).inc()
 
     def render(self) -> bytes:
         """The page that Prometheus reads."""

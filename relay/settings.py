@@ -126,6 +126,12 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(
         0.0, ge=0, le=300, description="How long after SIGTERM requests are still taken, while /readyz says to leave."
     )
+    missed_seconds: float = Field(
+        300.0, gt=0, le=86_400, description="How often GitHub is asked for webhooks that it could not deliver."
+    )
+    gaps_seconds: float = Field(
+        900.0, gt=0, le=86_400, description="How often upstream is compared with what was dispatched."
+    )
     merge_group_minutes: float = Field(50.0, gt=0, le=1_440, description="Deadline of a merge group's gate.")
     retry_scale: float = Field(1.0, gt=0, le=100, description="Multiplies the retry schedule; below 1 for demos only.")
 

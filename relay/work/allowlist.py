@@ -32,6 +32,7 @@ from relay.store.admin import Demotion, demotions
 from relay.store.checks import CheckTerms, rename_device, touch_backends
 from relay.store.dispatching import address_of, unpinned
 from relay.store.engine import Store, StoreDownError
+from relay.store.gaps import note_listings
 
 log = structlog.get_logger(__name__)
 
@@ -332,6 +333,7 @@ class AllowlistKeeper:
                 # Another replica may have taken the same list; one audit row tells it once.
                 for change in changes:
                     _audit_change(conn, change, now)
+            note_listings(conn, allowlist, now)
             wanted = unpinned(conn, [entry.repo for entry in allowlist.entries if _reports(entry)])
             outbox.enqueue(conn, [pin_backend(repo) for repo in wanted], now)
             for change in changes:
