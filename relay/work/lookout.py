@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Self
 
 import structlog
 
-from relay.store.engine import StoreDownError
+from allowlist.model import Allowlist
+from relay.clock import Now
+from relay.github.listed import GitHubLists
+from relay.settings import Settings
+from relay.store.checks import CheckTerms
+from relay.store.engine import Store, StoreDownError
 from relay.work.gaps import GapSweep
-from relay.work.missed import SOON, MissedDeliveries
+from relay.work.missed import SOON, GapCounts, MissedDeliveries
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +32,36 @@ class Lookout:
         self.gaps = gaps
         self._every = min(every, SOON)
         self._stopped = asyncio.Event()
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        store: Store,
+        github: GitHubLists,
+        terms: CheckTerms,
+        listed: Callable[[], Allowlist | None],
+        now: Now,
+        wake: Callable[[], None],
+        fresh_id: Callable[[], str],
+        counts: GapCounts,
+    ) -> Self:
+        """Both turns as the settings want them. ``listed`` is the allowlist in force, None while there is none."""
+        asking, comparing = timedelta(seconds=settings.missed_seconds), timedelta(seconds=settings.gaps_seconds)
+        missed = MissedDeliveries(store=store, github=github, terms=terms, now=now, counts=counts, every=asking)
+        gaps = GapSweep(
+            store=store,
+            github=github,
+            terms=terms,
+            listed=listed,
+            now=now,
+            wake=wake,
+            fresh_id=fresh_id,
+            counts=counts,
+            every=comparing,
+        )
+        return cls(missed, gaps, every=min(asking, comparing))
 
     async def run(self) -> None:
         """Look until ``stop`` is called. A turn that fails does not end it: the next may work."""
