@@ -92,7 +92,7 @@ class MortalRelay:
         self._world.clock.advance(by)
 
     def wait_until_up(self) -> None:
-        """Block until it answers. Raises TimeoutError with what it said last."""
+        """Block until it answers. Raises TimeoutError with what it said last, RuntimeError where it does not start."""
         try:
             wait_until(self._answers, START_SECONDS, what="a service that answers")
         except TimeoutError as error:
@@ -107,6 +107,8 @@ class MortalRelay:
         return [self.crossings()[met - 1] for met in self._met_before_death]
 
     def _answers(self) -> bool:
+        if self.strange:
+            raise RuntimeError(self.strange[0])
         try:
             urllib.request.urlopen(f"{self._world.url}/readyz", timeout=5).close()
         except OSError:
@@ -131,7 +133,8 @@ class MortalRelay:
             if self._closing:
                 continue
             if int(number) != -signal.SIGKILL:
-                self.strange.append(f"a process ended with {number} by itself")
+                self.strange.append(f"a process ended with {number} by itself: {self.log.read_text()[-2000:]}")
+                return
             self._met_before_death.append(len(self.crossings()))
             self.killed_at.append(self._world.clock.now())
             self.pass_time(TAKEN_OVER[make_url(self._world.database_url).get_backend_name()])

@@ -162,7 +162,7 @@ class Cast:
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         try:
-            wait_until(condition, PATIENCE, what=what)
+            wait_until(lambda: bool(self.relay.strange) or condition(), PATIENCE, what=what)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; the relay said: {self.relay.log.read_text()[-1500:]}") from None
 
