@@ -18,7 +18,7 @@ class Command(SQLModel, table=True):
     delivery_id: str = Field(unique=True, max_length=128)  # The webhook that brought it: a redelivery asks nothing new.
     source: str  # comment, check_run, check_suite, action
     number: int | None = Field(default=None, sa_type=BIG, index=True)
-    head_sha: str | None = Field(default=None, max_length=64)
+    head_sha: str | None = Field(default=None, max_length=64, index=True)
     comment_id: int | None = Field(default=None, sa_type=BIG)
     sender: str
     verb: str  # status, run, rerun, override, help

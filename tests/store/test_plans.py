@@ -16,6 +16,7 @@ from relay.store.checks import CheckTerms, heal
 from relay.store.deadlines import note_dead_letters, sweep_deadlines
 from relay.store.engine import Store
 from relay.store.forwarding import revive_forwards
+from relay.store.reading_asked import asked_on
 from relay.store.reading_deliveries import dead_letters
 from relay.store.retention import forget
 
@@ -68,6 +69,7 @@ def put_much_behind_us(store: Store) -> None:
         ("ix_check_owed", lambda conn: heal(conn, TERMS, NOW)),
         ("ix_dispatch_next_deadline", lambda conn: sweep_deadlines(conn, NOW, TERMS)),
         ("ix_change_ended_at", lambda conn: forget(conn, NOW)),
+        ("ix_command_head_sha", lambda conn: asked_on(conn, "1" * 40, 7)),
     ],
 )
 def test_what_runs_all_the_time_has_an_index(store: Store, index: str, unit: Callable[[Connection], Any]) -> None:
