@@ -13,7 +13,7 @@ from functools import partial
 from relay.github import answers, calls
 from relay.github.asking import SHA, read
 from relay.github.conversations import Conversations
-from relay.github.errors import Invalid, RetryLater
+from relay.github.errors import GitHubError, Invalid, RetryLater
 from relay.github.listings import Listings
 from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
 from relay.github.runs import Runs
@@ -56,10 +56,7 @@ class GitHubClient(Runs, Conversations, Listings):
                 on, calls.CHECKS, partial(calls.create_check_run, check=check), repeatable=False
             )
         except Invalid as error:
-            if error.status == 422 and _UNKNOWN_COMMIT in error.detail.lower():
-                # A webhook can be quicker than GitHub's own copies of a commit that was pushed just now.
-                raise RetryLater(error.detail, ambiguous=False, reason="commit_unknown", status=422) from None
-            raise
+            raise _later(error) from None
         # The check run exists by now, whatever the answer says; so an unreadable one is ambiguous.
         return read(
             answer,
@@ -81,12 +78,11 @@ class GitHubClient(Runs, Conversations, Listings):
         app_id = self.app_of(on.repo).app_id
         found: list[int] = []
         for page in range(1, _MOST_CHECK_PAGES + 1):
-            answer, _ = await self._ask(
-                on,
-                calls.CHECKS,
-                partial(calls.check_runs_of, head_sha=head_sha, name=name, app_id=app_id, page=page),
-                missing="the commit",
-            )
+            asking = partial(calls.check_runs_of, head_sha=head_sha, name=name, app_id=app_id, page=page)
+            try:
+                answer, _ = await self._ask(on, calls.CHECKS, asking, missing="the commit")
+            except Invalid as error:
+                raise _later(error, statuses=(404, 422)) from None
             listed = read(answer, answers.check_runs, "check runs")
             found += [run.check_run_id for run in listed if run.name == name and run.external_id == external_id]
             if len(listed) < calls.PER_PAGE:
@@ -190,3 +186,15 @@ def _file_bytes(answer: Answer, what: str) -> bytes:
         return base64.b64decode("".join(answers.a_text(body["content"], "content").split()), validate=True)
     except (ValueError, binascii.Error) as error:
         raise unreadable(ValueError(str(error)), what) from None
+
+
+def _later(error: Invalid, statuses: tuple[int, ...] = (422,)) -> GitHubError:
+    """The error to raise where a commit may be missing: one that GitHub does not know yet is asked for again.
+
+    A webhook can be quicker than GitHub's own copies of a commit that was pushed just now. One that does not exist at
+    all is given up with the retry schedule.
+    """
+    unknown = error.status == 404 or _UNKNOWN_COMMIT in error.detail.lower()
+    if error.status in statuses and unknown:
+        return RetryLater(error.detail, ambiguous=False, reason="commit_unknown", status=error.status)
+    return error

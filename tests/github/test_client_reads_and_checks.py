@@ -160,6 +160,21 @@ async def test_a_commit_that_github_does_not_know_yet_is_asked_for_again(client:
     assert (False, "commit_unknown") == (caught.value.ambiguous, caught.value.reason)
 
 
+async def test_looking_for_a_check_run_waits_for_its_commit_too(client: GitHubClient, github: StandIn) -> None:
+    """An earlier create may have had its effect, so who gives up the look leaves a check open that nobody will end."""
+    said = (422, f"No commit found for SHA: {HEAD}"), (404, "Not Found"), (422, "Validation Failed")
+    answers = [httpx.Response(status, json={"message": words}) for status, words in said]
+    github.will("GET", f"/repos/up/stream/commits/{HEAD}/check-runs", *answers)
+    reasons = []
+
+    for error in (RetryLater, RetryLater, Invalid):
+        with pytest.raises(error) as caught:
+            await client.find_check_run(UP, HEAD, "crcr/org/npu", "17")
+        reasons.append(caught.value.reason)
+
+    assert ["commit_unknown", "commit_unknown", "refused"] == reasons
+
+
 async def test_a_vanished_check_run_is_not_an_uninstalled_app(client: GitHubClient, github: StandIn) -> None:
     """The token was just minted, so the app is there; the check run is what is missing."""
     github.will("PATCH", "/repos/up/stream/check-runs/5", httpx.Response(404, json={"message": "Not Found"}))
