@@ -1,4 +1,4 @@
-"""A closed pull request's runs, where the backend's entry wants them cancelled."""
+"""The runs of a closed pull request or of a merge group that is gone, where the entry wants them cancelled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ToCancel:
 
 
 def want_cancelled(conn: Connection, thread: str, now: datetime) -> None:
-    """The pull request of this thread was closed: owe the cancelling of what its heads run, where wanted."""
+    """This pull request or merge group is over: owe the cancelling of what its heads run, where wanted."""
     running = exists(_job.c.id).where(_job.c.dispatch_id == _dispatch.c.id, _job.c.conclusion.is_(None))
     rows = conn.execute(
         select(_dispatch.c.id, _dispatch.c.backend, _dispatch.c.terms)
@@ -81,4 +81,5 @@ def load_cancel(conn: Connection, dispatch_id: int) -> ToCancel | None:
 
 def note_not_cancelled(conn: Connection, repo: RepoName, why: str, now: datetime) -> None:
     """GitHub would not cancel a run; the backend's page says why. Nobody waits for that run, so no more is lost."""
-    note_backend_error(conn, repo, f"not cancelled when its pull request was closed: {why}", now)
+    told = f"not cancelled when its pull request was closed or its merge group was gone: {why}"
+    note_backend_error(conn, repo, told, now)

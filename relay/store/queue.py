@@ -14,6 +14,7 @@ from relay.events import MergeGroupEvent
 from relay.grounds import ground_of
 from relay.plan import HeadState, Purpose
 from relay.plan_queue import GroupPlan, KnownGroup, KnownTold, group_thread, plan_group, pull_number
+from relay.store.cancelling import want_cancelled
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.intake import (
     Received,
@@ -89,6 +90,9 @@ def record_group(
     change_id = _write_group(conn, event, decided, received.delivery_id, now)
     _hold_verdicts(conn, event.head_sha)
     supersede(conn, decided.superseded_dispatches, "change_closed", now)
+    if decided.head_state is HeadState.CLOSED:
+        # The queue builds a group anew for each change in it, so most end before their runs do.
+        want_cancelled(conn, thread, now)
     since = now if row is None else row.created_at
     write_dispatches(
         conn,

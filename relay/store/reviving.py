@@ -123,6 +123,8 @@ def _replan(
             _dispatch.c.delivery_id,
             _dispatch.c.origin_delivery,
             _change.c.head_sha,
+            _change.c.kind,
+            _change.c.created_at.label("since"),
         )
         .join(_change, _change.c.id == _dispatch.c.change_id)
         .where(_dispatch.c.id.in_(dispatch_ids), _dispatch.c.state == "dead")
@@ -131,6 +133,9 @@ def _replan(
     for row in rows:
         promised = Terms.from_json(row.terms)
         until = now + promised.queue + promised.run
+        if row.kind == "merge_group":
+            # A merge queue waits for its own time and not for a backend's.
+            until = min(until, row.since + terms.group_deadline)
         conn.execute(
             _REPLAN,
             {

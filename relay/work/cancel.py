@@ -1,4 +1,4 @@
-"""Asks GitHub to cancel what a closed pull request still runs, where the backend's entry wants that."""
+"""Asks GitHub to cancel what a closed pull request, or a merge group that is gone, still runs, where wanted."""
 
 from __future__ import annotations
 

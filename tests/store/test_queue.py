@@ -91,6 +91,18 @@ def test_a_redelivery_changes_nothing_but_what_was_given_up(kept: Intake) -> Non
     assert 3 == len(kept.dispatches("id"))
 
 
+def test_a_revived_dispatch_has_no_more_time_than_its_group(kept: Intake) -> None:
+    """Given up and redelivered: the queue waits for its own time still, counted from its first request."""
+    take(kept, group())
+    kept.mark_effects("dead")
+    kept.mark_dispatches("dead", "undelivered")
+    later = replace(kept, now=kept.now + timedelta(minutes=20))
+
+    take(later, group())
+
+    assert ("planned", kept.now + TERMS.group_deadline) == kept.dispatches("state", "give_up_at")[-1]
+
+
 def test_what_is_in_a_group_is_followed_both_ways(kept: Intake) -> None:
     """From a group to its pull requests by their newest heads, and from a pull request to all groups that hold it."""
     take(kept, group(), "one")

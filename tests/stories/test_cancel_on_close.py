@@ -1,4 +1,7 @@
-"""A pull request is closed while backends still work on it: where an entry says so, GitHub is asked to stop them."""
+"""A pull request is closed, or its merge group dropped, while backends still work on it.
+
+Where an entry says so, GitHub is asked to stop them.
+"""
 
 from __future__ import annotations
 
@@ -77,6 +80,24 @@ def test_what_ended_is_not_cancelled(world: World) -> None:
     world.idle()
 
     assert [] == cancels(world)
+
+
+def test_a_group_that_is_gone_cancels_what_it_runs_and_nothing_else(each_world: World) -> None:
+    """The queue builds a group anew for each change in it; the pull request's own run is awaited still."""
+    world = each_world
+    backend, pr, first = running(world, cancel_on_close=True, events=["pull_request", "merge_group"])
+    backend.callback(first, "completed", "success", "test")
+    group = world.up.add_to_merge_queue(pr)
+    second = backend.wait_for_runs(2)[-1]
+    backend.callback(second, "in_progress", job="test")
+    world.idle()
+
+    world.up.destroy_merge_group(group, "invalidated")
+    wait_until(lambda: second.conclusion == "cancelled", what="a cancelled run")
+    world.idle()
+
+    assert [202] == cancels(world)
+    assert "cancelled" != first.conclusion
 
 
 def test_an_app_that_may_not_cancel_hurts_nobody(world: World) -> None:
