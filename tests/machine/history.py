@@ -17,11 +17,11 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, text, update
 
-from allowlist.model import Allowlist, Entry, RepoName
+from allowlist.model import Allowlist, Entry, Level, RepoName
 from relay.capability import CapabilityKeys
 from relay.edge.oidc import CallerKind, VerifiedCaller
 from relay.effects import Kind
-from relay.events import PullRequestEvent
+from relay.events import MergeGroupEvent, PullRequestEvent
 from relay.facts import Place
 from relay.github.errors import GitHubError
 from relay.perform import GitHubPerformer, Sites
@@ -29,15 +29,17 @@ from relay.results.binding import Refusal
 from relay.results.report import read_report
 from relay.settings import GITHUB_ISSUER
 from relay.store import outbox
-from relay.store.admin import Pause, pause, resume
+from relay.store.admin import Demotion, Pause, demote, demotions, pause, restore, resume
 from relay.store.checks import CheckTerms, touch_backends
 from relay.store.deadlines import ask_first, sweep_deadlines
 from relay.store.intake import Received, Recorded, record
 from relay.store.outbox import Claimed, Ended
+from relay.store.queue import end_groups, record_group
 from relay.store.redispatch import Asking, redispatch
 from relay.store.redispatch import Refusal as NotTold
 from relay.store.reports import Accepted, Callback, KeepTerms, accept
 from relay.store.tables import Backend, Change, Dispatch, Effect, metadata
+from relay.work.allowlist import lowered
 from relay.work.cancel import RunCanceller
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
@@ -118,7 +120,8 @@ class History:
     @property
     def allowlist(self) -> Allowlist:
         """What is in force."""
-        return Allowlist(tuple(self.entries.values()))
+        demoted = self.store.read_now(demotions)
+        return lowered(Allowlist(tuple(self.entries.values())), demoted, self.clock.now())
 
     def close(self) -> None:
         """End it."""
@@ -141,11 +144,20 @@ class History:
             )
         )
 
+    def queue(self, event: MergeGroupEvent, delivery_id: str) -> Recorded:
+        """A webhook of the merge queue."""
+        received = Received(delivery_id, "merge_group", json.dumps({"action": event.action}))
+        return self.store.write_now(
+            lambda conn: record_group(
+                conn, event, received, allowlist=self.allowlist, terms=TERMS, now=self.clock.now()
+            )
+        )
+
     def report(self, dispatch_id: int, backend: str, workflow: dict[str, Any]) -> Accepted | Refusal:
         """A callback of a run of this backend."""
         body = {"event_type": "pull_request", "delivery_id": "-", "payload": {}, "relay": {"token": "-"}}
         report = read_report({**body, "workflow": {"schema_version": "1", "name": "ci", **workflow}})
-        entry = self.entries[backend]
+        entry = self.allowlist.by_repo[RepoName.parse(backend)]
         caller = VerifiedCaller(
             kind=CallerKind.GITHUB,
             repo=entry.repo,
@@ -176,6 +188,19 @@ class History:
         """It goes on."""
         repo, now = RepoName.parse(backend), self.clock.now()
         self.store.write_now(lambda conn: resume(conn, repo, "eve", "the rack is there", TERMS, now))
+
+    def demote(self, backend: str, to: Level) -> None:
+        """An admin lowers its level, and each process looks once more when it has taken that up."""
+        now = self.clock.now()
+        wanted = Demotion(RepoName.parse(backend), to, now + timedelta(days=900), "flaky")
+        self.store.write_now(lambda conn: demote(conn, wanted, "eve", TERMS, now))
+        self.store.write_now(lambda conn: touch_backends(conn, [wanted.repo], TERMS, now))
+
+    def restore(self, backend: str) -> None:
+        """The allowlist's level holds again."""
+        repo, now = RepoName.parse(backend), self.clock.now()
+        self.store.write_now(lambda conn: restore(conn, repo, "eve", "steady again", TERMS, now))
+        self.store.write_now(lambda conn: touch_backends(conn, [repo], TERMS, now))
 
     def tell_anew(self, number: int, sha: str, backend: str, origin: str) -> int | NotTold:
         """A person asks for this backend again."""
@@ -235,6 +260,7 @@ class History:
     def sweep(self) -> None:
         """Conclude what has run out of time, once GitHub has been asked about it."""
         now = self.clock.now()
+        self.store.write_now(lambda conn: end_groups(conn, now, TERMS))
         self.store.write_now(lambda conn: ask_first(conn, now))
         asked = select(_effect.c.id, _effect.c.subject_id).where(
             _effect.c.kind == Kind.OBSERVE.value, _effect.c.state == "ready", _effect.c.due <= now

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from allowlist.model import Entry, Level, RepoName
-from relay.events import PullRequestEvent
+from relay.events import MergeGroupEvent, PullRequestEvent
 from relay.store.overrides import set_override
 from relay.store.redispatch import Refusal as NotTold
 from tests.machine.history import TERMS
@@ -18,7 +21,8 @@ from tests.machine.watched import BACKENDS, BY_NAME, Watched
 from tests.relay.planning import pull_request
 from tests.work.remembered_github import S1
 
-S2, S3 = "2" * 40, "3" * 40
+S2, S3, MAIN = "2" * 40, "3" * 40, "f" * 40
+MOST_GROUPS = 4
 LABEL = "ciflow/crcr/dev"
 
 CONCLUSIONS = ("success", "failure", "cancelled", "timed_out", "action_required", "skipped", "neutral")
@@ -34,12 +38,17 @@ class Histories(Watched):
     def __init__(self) -> None:
         super().__init__()
         self.pulls: dict[int, dict[str, Any]] = {}
-        self.deliveries: list[tuple[PullRequestEvent, str]] = []
+        self.deliveries: list[tuple[Callable[[], object], str]] = []
+        self.underway: list[tuple[PullRequestEvent, str]] = []
+        self.slow = False
+        self.happened = 0
+        self.groups: list[MergeGroupEvent] = []
         self.callbacks: list[tuple[int, str, dict[str, Any]]] = []
 
     # --- Upstream ----------------------------------------------------------------------------------------------------
 
     def _happens(self, action: str, number: int, **changes: Any) -> None:
+        """Something happens at GitHub; its webhook may be kept back for now, and come after newer ones."""
         self.clock.advance(timedelta(seconds=1))
         pull = self.pulls[number]
         before, label = pull["sha"], LABEL if action in {"labeled", "unlabeled"} else None
@@ -54,13 +63,38 @@ class Histories(Watched):
             before=before if action == "synchronize" else None,
             updated_at=self.clock.now(),
         )
-        delivery = f"D{len(self.deliveries)}"
-        self.deliveries.append((event, delivery))
+        self.happened += 1
+        if self.slow:
+            self.slow = False
+            self.underway.append((event, f"D{self.happened}"))
+        else:
+            self._arrives(event, f"D{self.happened}")
+
+    def _arrives(self, event: PullRequestEvent, delivery: str) -> None:
+        self.deliveries.append((partial(self.relay.deliver, event, delivery), delivery))
         self.relay.deliver(event, delivery)
         told = self.model.event(
-            delivery, action, number, pull["sha"], self.clock.now(), labelled=pull["labelled"], closed=pull["closed"]
+            delivery,
+            event.action,
+            event.number,
+            event.head_sha,
+            self.clock.now(),
+            labelled=bool(event.labels),
+            closed=event.closed,
+            at=event.updated_at,
         )
-        self._told(told, pull["sha"], number)
+        self._told(told, event.head_sha, event.number)
+
+    @rule()
+    def next_webhook_is_slow(self) -> None:
+        """GitHub promises no order: what happens next is told later."""
+        self.slow = True
+
+    @precondition(lambda self: self.underway)
+    @rule(which=picks)
+    def slow_webhook_arrives(self, which: int) -> None:
+        """One that was kept back comes, after whatever came meanwhile."""
+        self._arrives(*self.underway.pop(which % len(self.underway)))
 
     def _told(self, told: list[Told], sha: str, number: int) -> None:
         """At most one live test for each head and backend, and those that the model says."""
@@ -105,10 +139,37 @@ class Histories(Watched):
     @rule(which=picks)
     def redelivers(self, which: int) -> None:
         """Somebody presses "Redeliver"."""
-        event, delivery = self.deliveries[-1 - which % len(self.deliveries)]
-        self.relay.deliver(event, delivery)
+        again, delivery = self.deliveries[-1 - which % len(self.deliveries)]
+        again()
         self.model.redelivered(delivery, self.clock.now())
         self._told([], "", 0)
+
+    @precondition(lambda self: len(self.groups) < MOST_GROUPS)
+    @rule(number=numbers, on_top=st.booleans())
+    def queues(self, number: int, on_top: bool) -> None:
+        """A pull request is added to the merge queue: on the branch, or on the newest group that is there."""
+        if (number, self.pulls.get(number, {}).get("sha")) not in self.model.heads or self.pulls[number]["closed"]:
+            return
+        there = [group for group in self.groups if self.model.groups[group_key(group)].state == "open"]
+        base = there[-1].head_sha if on_top and there else MAIN
+        sha = f"{len(self.groups) + 10:x}" * 40
+        ref = f"refs/heads/gh-readonly-queue/main/pr-{number}-{base}"
+        event = MergeGroupEvent("checks_requested", "", sha, ref, "main", base, f"Merge #{number}", "queue")
+        self.groups.append(event)
+        self.happened += 1
+        delivery = f"D{self.happened}"
+        self.deliveries.append((partial(self.relay.queue, event, delivery), delivery))
+        self.relay.queue(event, delivery)
+        self._told(self.model.queued(delivery, number, sha, base, self.clock.now()), sha, number)
+
+    @precondition(lambda self: self.groups)
+    @rule(which=picks, reason=st.sampled_from(("merged", "invalidated", "dequeued")))
+    def leaves_the_queue(self, which: int, reason: str) -> None:
+        """The group is gone, for whatever reason; once more does no harm."""
+        group = self.groups[which % len(self.groups)]
+        self.happened += 1
+        self.relay.queue(replace(group, action="destroyed", reason=reason), f"D{self.happened}")
+        self.model.left(*group_key(group), self.clock.now())
 
     # --- Backends ----------------------------------------------------------------------------------------------------
 
@@ -143,7 +204,7 @@ class Histories(Watched):
             self._say(dispatch_id, told, workflow, said)
 
     def _say(self, dispatch_id: int, told: Told, workflow: dict[str, Any], said: Said) -> None:
-        level = self.model.levels[told.backend]
+        level = self.model.in_force(told.backend)
         if level is None:
             return  # The edge refuses it.
         kept = self.relay.report(dispatch_id, told.backend, workflow)
@@ -171,6 +232,16 @@ class Histories(Watched):
         self.model.levels[backend] = None if level is None else int(level)
         self.relay.relist(backend, entry)
 
+    @rule(backend=backends, level=st.sampled_from((Level.L1, Level.L2, Level.L3)))
+    def demotes_or_restores(self, backend: str, level: Level) -> None:
+        """An admin lowers a level for a time, or that time is over."""
+        if backend in self.model.lowered:
+            self.relay.restore(backend)
+            del self.model.lowered[backend]
+        else:
+            self.relay.demote(backend, level)
+            self.model.lowered[backend] = int(level)
+
     @rule(backend=backends)
     def pauses_or_resumes(self, backend: str) -> None:
         """An admin lets nothing new go there, or lets it go again."""
@@ -184,7 +255,7 @@ class Histories(Watched):
     @rule(number=numbers, backend=backends)
     def overrides(self, number: int, backend: str) -> None:
         """A person answers for a backend on the head that a pull request has."""
-        if number in self.pulls:
+        if number in self.pulls and (number, self.pulls[number]["sha"]) in self.model.heads:
             sha = self.pulls[number]["sha"]
             self.model.overridden.add((sha, backend))
             now = self.clock.now()
@@ -194,7 +265,7 @@ class Histories(Watched):
     @rule(number=numbers, backend=backends)
     def asks_anew(self, number: int, backend: str) -> None:
         """Somebody has a backend told again of the head that a pull request has."""
-        if number not in self.pulls:
+        if (number, self.pulls.get(number, {}).get("sha")) not in self.model.heads:
             return
         sha = self.pulls[number]["sha"]
         head = self.model.heads[number, sha]
@@ -205,7 +276,12 @@ class Histories(Watched):
         refused = head.state != "open" or self.model.levels[backend] is None or backend in self.model.paused or awaited
         made = self.relay.tell_anew(number, sha, backend, "asked")
         assert refused == isinstance(made, NotTold)
-        self._told([] if refused else [self.model.tell(head, backend, "asked", self.clock.now())], sha, number)
+        self._told([] if refused else [self.model.tell(head, backend, "asked", self.clock.now(), newest)], sha, number)
+
+
+def group_key(event: MergeGroupEvent) -> tuple[int, str]:
+    """The pull request that a group adds, and its commit."""
+    return int(event.head_ref.split("/pr-")[1].split("-")[0]), event.head_sha
 
 
 def _fields(entry: Entry) -> dict[str, Any]:

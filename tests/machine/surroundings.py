@@ -76,7 +76,7 @@ class AtOnce(Store):
         if self.dialect == "sqlite":
             event.listen(self.write_engine, "connect", _carelessly)
 
-    async def write(self, unit: Callable[[Connection], T]) -> T:
+    async def write(self, unit: Callable[[Connection], T], *, waited_for: bool = False) -> T:
         """At once."""
         return self.write_now(unit)
 

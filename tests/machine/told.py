@@ -52,6 +52,7 @@ class Told:
     tried: bool = False  # It may have arrived, whatever we heard.
     said: list[Said] = field(default_factory=list)
     concluded: tuple[str, datetime] | None = None
+    most: datetime | None = None  # When what it is told of waits no longer, whatever its entry allows.
 
     def legs(self) -> dict[tuple[str, str, str | None], str | None]:
         """The newest attempt of each job: the worst that it said, None while it has said no end."""
@@ -106,19 +107,19 @@ class Told:
         """Queue time from GitHub's answer, run time from the start; until it was sent, both from the receipt."""
         if self.said:
             return max(self.begins()) + self.promise.run
-        return (
-            self.at + self.promise.queue + self.promise.run
-            if self.sent_at is None
-            else self.sent_at + self.promise.queue
-        )
+        return self.gives_up() if self.sent_at is None else self.sent_at + self.promise.queue
+
+    def gives_up(self) -> datetime:
+        """When a gate that waits for it does so no longer."""
+        own = self.at + self.promise.queue + self.promise.run
+        return own if self.most is None else min(own, self.most)
 
     def deadline(self) -> datetime | None:
-        """When it is concluded, None where nothing is awaited. A second attempt has a time of its own."""
+        """When it is concluded, None where nothing is awaited. Further attempts have a run beyond the gate."""
         if self.outcome() not in WAITING or self.state in {"dropped", "paused"}:
             return None
-        if any(one.attempt > 1 for one in self.said):
-            return self.own_deadline()
-        return min(self.own_deadline(), self.at + self.promise.queue + self.promise.run)
+        again = any(one.attempt > 1 for one in self.said)
+        return min(self.own_deadline(), self.gives_up() + (self.promise.run if again else timedelta()))
 
     def conclude(self, now: datetime) -> None:
         """Its time is over."""

@@ -22,7 +22,8 @@ from tests.work.remembered_github import Run
 HOUR = timedelta(hours=1)
 LEASE = timedelta(seconds=61)
 
-#: A plain backend, one that promises two versions and whose silence blocks, and one that shows with its label alone.
+#: A plain backend, one that promises two versions, whose silence blocks and that tests
+#: merge groups, and one that shows with its label alone.
 ENTRIES = {
     entry.repo: entry
     for entry in (
@@ -35,11 +36,13 @@ ENTRIES = {
             versions=("1", "2"),
             expected_jobs=2,
             on_silence=OnSilence.BLOCK,
+            events=frozenset({"pull_request", "merge_group"}),
         ),
         Entry(RepoName("org", "lab"), Level.L3, device="dev"),
     )
 }
 BACKENDS = [str(repo) for repo in ENTRIES]
+ASKING = frozenset(str(repo) for repo, entry in ENTRIES.items() if "merge_group" in entry.events)
 BY_NAME = {str(repo): entry for repo, entry in ENTRIES.items()}
 
 
@@ -63,7 +66,7 @@ class Watched(RuleBasedStateMachine):
         self.clock = Clock(datetime(2026, 11, 30, 12, 0, tzinfo=UTC))
         self.relay = History(self.store, self.clock, BY_NAME)
         levels: dict[str, int | None] = {name: int(entry.level) for name, entry in BY_NAME.items()}
-        self.model = Model({name: promise(entry) for name, entry in BY_NAME.items()}, levels)
+        self.model = Model({name: promise(entry) for name, entry in BY_NAME.items()}, levels, asking=ASKING)
         self.ids: dict[int, Told] = {}
         #: What each check showed at GitHub after the last step, and what it had shown when it ceased to be due.
         self.shown: dict[Key, Shown] = {}
@@ -147,7 +150,7 @@ class Watched(RuleBasedStateMachine):
     @invariant()
     def nothing_is_written_that_is_not_so(self) -> None:
         """No success without every owed report, nothing on another commit, nothing said twice, nobody told twice."""
-        github, heads = self.relay.github, {sha for _, sha in self.model.heads}
+        github, heads = self.relay.github, self._heads()
         for run in github.runs:
             new = run.states[self.writes_seen[run.id] :]
             self.writes_seen[run.id] += len(new)
@@ -196,7 +199,10 @@ class Watched(RuleBasedStateMachine):
 
     def _keys(self) -> list[Key]:
         names = (GATE_NAME, *(f"crcr/{backend}" for backend in BACKENDS))
-        return [(name, sha) for sha in sorted({sha for _, sha in self.model.heads}) for name in names]
+        return [(name, sha) for sha in sorted(self._heads()) for name in names]
+
+    def _heads(self) -> set[str]:
+        return {sha for _, sha in (*self.model.heads, *self.model.groups)}
 
     def _expected(self, name: str, sha: str) -> Shown:
         return self.model.gate(sha) if name == GATE_NAME else self.model.own(name.removeprefix("crcr/"), sha)
@@ -211,14 +217,14 @@ class Watched(RuleBasedStateMachine):
     def _facts(self, name: str, sha: str) -> object:
         """All that a check says: legs count only once nothing more is awaited."""
         facts: list[object] = [self._expected(name, sha)]
-        for head in self.model.open_heads(sha):
-            for one in head.newest().values():
-                if name in {GATE_NAME, f"crcr/{one.backend}"}:
-                    standing = self.model.standing(one)
-                    facts += [one.backend, one.delivery, one.at, one.state, standing]
-                    facts += [self.model.level_of(one), (sha, one.backend) in self.model.overridden]
-                    facts += () if standing in WAITING else one.said
-        return facts, tuple(self.model.levels.values()) if name == GATE_NAME else ()
+        for one, effect in self.model.effects(sha) if name == GATE_NAME else self.model.own_effects(sha):
+            if name in {GATE_NAME, f"crcr/{one.backend}"}:
+                standing = self.model.standing(one)
+                facts += [one.backend, one.delivery, one.at, one.state, standing, effect]
+                facts += [self.model.level_of(one), self.model.answered(sha, one.backend)]
+                facts += () if standing in WAITING else one.said
+        in_force = tuple(self.model.in_force(backend) for backend in BACKENDS)
+        return facts, in_force if name == GATE_NAME else ()
 
     def _why(self, name: str, sha: str) -> str:
         """What a failing history shows beside its steps."""
