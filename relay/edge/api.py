@@ -20,6 +20,7 @@ from relay.clock import Now
 from relay.edge import api_answers as answers
 from relay.edge import api_models as models
 from relay.edge import api_service_models as service
+from relay.edge.api_gaps import add_gaps
 from relay.edge.fresh import conditional
 from relay.edge.problems import MEDIA_TYPE, FieldFault, ProblemError
 from relay.edge.reader import InForce, Reader
@@ -73,6 +74,7 @@ def api_router(
     for add in (_add_changes, _add_backends, _add_deliveries, _add_audit):
         add(router, reader)
     _add_allowlist(router, reader, now)
+    add_gaps(router, reader, _answer, _RESPONSES)
     return router
 
 

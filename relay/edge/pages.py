@@ -67,6 +67,7 @@ def pages_router(*, store: Store, in_force: Callable[[], InForce], terms: CheckT
         "/deliveries": site.deliveries,
         "/deliveries/{delivery_id}": site.delivery,
         "/audit": site.audit,
+        "/gaps": site.gaps,
     }
     for path, view in views.items():
         router.add_route(path, site.guarded(view), methods=["GET", "HEAD"])
@@ -239,6 +240,11 @@ class _Site:
         """Who did what, and why."""
         page = await self._reader.audit(_number(request.query_params.get("before", "")))
         return await self._page(request, "audit.html", page=page, next=_next(request, page.next))
+
+    async def gaps(self, request: Request) -> Response:
+        """What webhooks did not tell."""
+        page = await self._reader.gaps(_number(request.query_params.get("before", "")))
+        return await self._page(request, "gaps.html", page=page, next=_next(request, page.next))
 
     async def static(self, request: Request) -> Response:
         """One static file; cached for ever under the address that holds its hash."""

@@ -25,6 +25,7 @@ from relay.store.reading_deliveries import (
     deliveries,
     delivery_page,
 )
+from relay.store.reading_gaps import GapLine, gap_lines
 from relay.store.why import Why, why
 
 
@@ -117,6 +118,12 @@ class Reader:
     async def why(self, number: int, backend: RepoName) -> tuple[Why, ...]:
         """Every decision about a backend for a pull request, oldest first."""
         return await self.store.read(partial(why, number=number, backend=backend))
+
+    async def gaps(
+        self, before: int | None = None, cause: str | None = None, limit: int = USUAL
+    ) -> Page[GapLine]:
+        """What webhooks did not tell, the last found first."""
+        return await self.store.read(partial(gap_lines, before=before, cause=cause, limit=limit))
 
     async def audit(self, before: int | None = None, limit: int = USUAL) -> Page[AuditLine]:
         """Who did what, newest first."""

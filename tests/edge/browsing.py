@@ -44,5 +44,5 @@ def words(html: str) -> str:
 def every_page(shown: Shown, change: int) -> dict[str, str]:
     """Each page there is, with its HTML."""
     delivery = shown.json("/deliveries")["items"][0]["id"]
-    paths = ("/", "/changes", f"/changes/{change}", "/backends", "/backends/org/npu", "/deliveries", "/audit")
+    paths = ("/", "/changes", f"/changes/{change}", "/backends", "/backends/org/npu", "/deliveries", "/gaps", "/audit")
     return {path: shown.page(path) for path in (*paths, f"/deliveries/{delivery}")}
