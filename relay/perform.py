@@ -43,6 +43,10 @@ from relay.work.rerun import Rerunner
 PATHS_PATIENCE = 4
 
 
+#: Failures that say something of GitHub, the account or the way there, and nothing of what was asked.
+UNAVAILABLE = frozenset({"github_unavailable", "network", "timeout", "bad_answer"})
+
+
 @dataclass(frozen=True, slots=True)
 class Sites:
     """Where people and backends reach this service."""
@@ -129,20 +133,22 @@ class GitHubPerformer:
     def judge(self, error: Exception) -> Verdict | None:
         """What a failure means for the effect that met it."""
         if isinstance(error, Limited):
-            return Rest(error.reason, error.detail, error.retry_at)
+            return Rest(error.reason, error.detail, error.retry_at, named=error.named)
         if isinstance(error, RetryLater):
-            return Again(error.reason, error.detail, error.retry_at)
+            return Again(error.reason, error.detail, error.retry_at, down=error.reason in UNAVAILABLE)
         if isinstance(error, Unauthenticated):
-            # It is our key or our clock: what is given up for that would not come back once it is mended.
-            return Again(error.reason, error.detail)
+            # It is our key or our clock: what is given up for that would not come back once it is mended. To go on
+            # asking with bad credentials has GitHub refuse good ones too for a while.
+            # https://docs.github.com/rest/authentication/authenticating-to-the-rest-api#failed-login-limit
+            return Again(error.reason, error.detail, down=True)
         if isinstance(error, HudRetryError):
-            return Again("hud_unavailable", str(error), error.retry_at)
+            return Again("hud_unavailable", str(error), error.retry_at, down=True)
         if isinstance(error, HudRefusedError):
             return GiveUp(error.reason, str(error))
         if isinstance(error, TooLargeError):
             return GiveUp("payload_too_large", str(error))
         if isinstance(error, GitHubError):
-            return GiveUp(error.reason, error.detail)
+            return GiveUp(error.reason, error.detail, refused=True)
         return None
 
     def put_back(self, effect: Claimed) -> Note | None:

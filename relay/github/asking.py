@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from allowlist.model import RepoName
 from relay.github.calls import Permissions
-from relay.github.errors import GitHubError, Invalid, NotInstalled
+from relay.github.errors import GitHubError, Invalid, Limited, NotInstalled
 from relay.github.http import AsyncClient, HttpPool
 from relay.github.keys import AppKey, Apps
 from relay.github.port import Address, Located
 from relay.github.tokens import Token, Tokens, refused, unreadable
 from relay.github.wire import IN_FLIGHT, Answer, Call, Clock, Observe, Wire
+from relay.github.witness import Witness
 
 #: What we take as a commit's name: a branch's name would lead elsewhere tomorrow.
 SHA = re.compile(r"[0-9a-f]{40}")
@@ -45,7 +46,8 @@ class Asking:
         self._apps = apps
         self._upstream = upstream
         self._now = now
-        self._wire = Wire(http=http, api_url=api_url, observe=observe, in_flight=in_flight)
+        self.witness = Witness(now)
+        self._wire = Wire(http=http, api_url=api_url, observe=observe, in_flight=in_flight, heard=self.witness.heard)
         self.tokens = Tokens(wire=self._wire, now=now)
 
     def app_of(self, repo: RepoName) -> AppKey:
@@ -74,16 +76,18 @@ class Asking:
         """
         app = self.app_of(at.repo)
         token = await self.tokens.get(app, at, permissions)
-        answer = await self._send(make, token, repeatable)
+        answer = await self._send(at, make, token, repeatable)
         if answer.status == 401:
             self.tokens.drop(app, at, permissions, token)
             token = await self.tokens.get(app, at, permissions)
-            answer = await self._send(make, token, repeatable)
+            answer = await self._send(at, make, token, repeatable)
         if answer.status < 300 or answer.status in good:
             return answer, token.located
         if answer.status == 401:
             self.tokens.drop(app, at, permissions, token)
         error = refused(answer, self._now, "GET" if repeatable else "POST", token.located.installation_id)
+        if isinstance(error, Limited):
+            self.witness.limited(token.located.installation_id, error)
         if isinstance(error, NotInstalled):
             if missing is None:
                 self.tokens.forget(app, at, token)
@@ -94,16 +98,19 @@ class Asking:
                 error = _missing(missing, at, error)
         raise error
 
-    async def _send(self, make: Callable[[Located], Call], token: Token, repeatable: bool) -> Answer:
+    async def _send(self, at: Address, make: Callable[[Located], Call], token: Token, repeatable: bool) -> Answer:
         located = token.located
         send = self._wire.send_repeatable if repeatable else self._wire.send
+        self.witness.hold_back(located.installation_id)
         try:
-            return await send(
+            answer = await send(
                 make(located),
                 token.authority,
                 installation_id=located.installation_id,
                 repository_id=located.repository_id,
             )
+            self.witness.left(at, answer.headers)
+            return answer
         except GitHubError as error:
             error.installation_id = located.installation_id
             raise

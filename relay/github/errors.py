@@ -71,13 +71,17 @@ class RetryLater(GitHubError):
 
 
 class Limited(GitHubError):
-    """A primary or secondary rate limit; nothing of this ``scope`` may be sent before ``retry_at``."""
+    """A primary or secondary rate limit; nothing of this ``scope`` may be sent before ``retry_at``.
+
+    ``named``: the time is GitHub's own word. Otherwise it is the least that its pages ask for.
+    """
 
     reason = "rate_limited"
 
-    def __init__(self, detail: str, *, retry_at: datetime, status: int | None = None) -> None:
+    def __init__(self, detail: str, *, retry_at: datetime, status: int | None = None, named: bool = True) -> None:
         super().__init__(detail, status=status)
         self.retry_at = retry_at
+        self.named = named
         self.scope = "installation"
 
 
@@ -136,7 +140,8 @@ def classify(
     words = _words(body)
     said = f"GitHub answered {status}" + (f": {words}" if words else "")
     if status == 429 or (status == 403 and _is_limit(headers, words)):
-        return Limited(f"{said}.", retry_at=_retry_at(headers, now), status=status)
+        named = "retry-after" in headers or headers.get("x-ratelimit-remaining", "").strip() == "0"
+        return Limited(f"{said}.", retry_at=_retry_at(headers, now), status=status, named=named)
     if status >= 500 or status == 408:
         # An answer of 5xx to a write may come after its effect.
         retry_at = _retry_at(headers, now) if "retry-after" in headers else None

@@ -77,7 +77,13 @@ class Wire:
     """Sends calls to one API over one HTTP client or pool, at most ``in_flight`` at once. Owns them."""
 
     def __init__(
-        self, *, http: AsyncClient | HttpPool, api_url: str, observe: Observe, in_flight: int = IN_FLIGHT
+        self,
+        *,
+        http: AsyncClient | HttpPool,
+        api_url: str,
+        observe: Observe,
+        in_flight: int = IN_FLIGHT,
+        heard: Callable[[int], None] = lambda _status: None,
     ) -> None:
         base = re.fullmatch(r"(https?://(?:\[[0-9a-fA-F:]+\]|[\w.-]+)(?::\d+)?)((?:/[\w.-]+)*)/?", api_url, re.ASCII)
         if base is None:
@@ -89,6 +95,7 @@ class Wire:
         # Requests are built without the client's help, which takes half the time; these two it would have added.
         self._ours = [(name.encode(), http.headers[name].encode()) for name in ("user-agent", "accept-encoding")]
         self._observe = observe
+        self._heard = heard
         self._slots = asyncio.Semaphore(in_flight)
         # Only reads and mints come here, so a second try costs nothing but itself.
         self._send_twice = AsyncRetrying(
@@ -141,6 +148,7 @@ class Wire:
                         response = await http.send(request, stream=True)
                         status = response.status_code
                         body = await _read(response, call.largest_answer)
+                self._heard(status)
                 whole = len(body) <= call.largest_answer
                 return Answer(status, dict(response.headers), bytes(body[: call.largest_answer]), whole)
             except (TimeoutException, TimeoutError) as error:

@@ -8,61 +8,60 @@ so that no table of lanes has to be kept in step with them, and one blocked lane
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import (
-    BindParameter,
     ColumnElement,
     Connection,
-    Insert,
     and_,
     bindparam,
     case,
     func,
     insert,
     null,
-    or_,
     select,
     tuple_,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
+from relay.circuits import Pace
 from relay.effects import Kind, NewEffect
+from relay.store import budgets, circuits
+from relay.store.budgets import rest
+from relay.store.circuits import Contact, Turned
+from relay.store.claiming import LEASE, OPEN_STATES, Claimed, claim
+from relay.store.conflict import on_conflict_do_nothing
 from relay.store.postgres import announce
-from relay.store.tables import Attempt, Effect, Pacing
+from relay.store.tables import Attempt, Effect
 
-#: A claim that nobody comes back from is free again after this long. Longer than any single GitHub call may take.
-LEASE = timedelta(seconds=60)
+__all__ = [
+    "IS_DEAD",
+    "LEASE",
+    "Backlog",
+    "Claimed",
+    "Ended",
+    "backlog",
+    "cancel",
+    "claim",
+    "conclude",
+    "dead_of",
+    "enqueue",
+    "finish",
+    "on_conflict_do_nothing",
+    "open_count",
+    "rest",
+    "revive",
+]
 
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
-_pacing = Pacing.__table__  # type: ignore[attr-defined]
 _attempt = Attempt.__table__  # type: ignore[attr-defined]
 
-# These stand in the statement's text and not among its values, as the partial indexes have them: of a value that comes
-# later neither database can tell that the index holds what is asked for, and would read all that was ever done.
-_OPEN_STATES: BindParameter[str] = bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True)
+_OPEN_STATES = OPEN_STATES
 IS_DEAD = _effect.c.state == bindparam("dead_state", "dead", literal_execute=True)
 
 _BATCH = 500  # Below SQLite's bound on variables in one statement, whatever the row's width.
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """An effect that is ours to perform until its lease ends."""
-
-    id: int
-    lane: str
-    pacing: str
-    kind: Kind
-    subject_id: int
-    subject: str
-    attempts: int
-    failures: int
-    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,11 @@ class Ended:
     detail: str = ""
     due: datetime | None = None
     resting: datetime | None = None
-
-
-def on_conflict_do_nothing(conn: Connection, table: Any, **where: Any) -> Insert:
-    """An INSERT that leaves an existing row alone, in the dialect of this connection."""
-    if conn.dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing(**where)
-    return sqlite.insert(table).on_conflict_do_nothing(**where)
+    named: bool = True  # Whether the time that its account must rest was GitHub's own word.
+    not_before: datetime | None = None  # Before this time GitHub, or the HUD, does not want to be asked again.
+    answered: bool = False  # Who was asked gave an answer that makes sense.
+    down: bool = False  # Who was asked gave none, or a broken one.
+    refused: bool = False  # What was asked for was refused for good.
 
 
 def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> None:
@@ -112,81 +109,6 @@ def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> No
         announce(conn)
 
 
-def _claim_statement(dialect: str) -> Any:
-    """The claim. ``now``, ``until``, ``me`` and ``count`` are bound when it runs."""
-    heads = (
-        select(func.min(_effect.c.id).label("id"))
-        .where(_effect.c.state.in_(_OPEN_STATES))
-        .group_by(_effect.c.lane)
-        .subquery("heads")
-    )
-    candidate = _effect.alias("candidate")
-    now = bindparam("now", type_=_effect.c.due.type)
-    due = (
-        select(candidate.c.id)
-        .select_from(
-            heads.join(candidate, candidate.c.id == heads.c.id).outerjoin(_pacing, _pacing.c.key == candidate.c.pacing)
-        )
-        .where(
-            or_(_pacing.c.not_before.is_(None), _pacing.c.not_before <= now),
-            candidate.c.due <= now,
-            or_(candidate.c.state == "ready", and_(candidate.c.state == "running", candidate.c.lease < now)),
-        )
-        # Newest first within one priority, so that after an outage the heads people look at are served first.
-        .order_by(candidate.c.priority, candidate.c.id.desc())
-        .limit(bindparam("count"))
-    )
-    if dialect == "postgresql":
-        due = due.with_for_update(of=candidate, skip_locked=True)
-    return (
-        update(_effect)
-        .where(_effect.c.id.in_(due))
-        .values(
-            state="running",
-            attempts=_effect.c.attempts + 1,
-            lease=bindparam("until", type_=_effect.c.due.type),
-            owner=bindparam("me"),
-        )
-        .returning(
-            _effect.c.id,
-            _effect.c.lane,
-            _effect.c.pacing,
-            _effect.c.kind,
-            _effect.c.subject_id,
-            _effect.c.subject,
-            _effect.c.attempts,
-            _effect.c.failures,
-            _effect.c.created_at,
-            _effect.c.priority,
-        )
-    )
-
-
-_CLAIM = {dialect: _claim_statement(dialect) for dialect in ("sqlite", "postgresql")}
-
-
-def claim(conn: Connection, *, owner: str, count: int, now: datetime) -> list[Claimed]:
-    """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + LEASE``."""
-    rows = conn.execute(
-        _CLAIM[conn.dialect.name], {"now": now, "until": now + LEASE, "me": owner, "count": count}
-    ).all()
-    rows = sorted(rows, key=lambda row: (row.priority, -row.id))
-    return [
-        Claimed(
-            id=row.id,
-            lane=row.lane,
-            pacing=row.pacing,
-            kind=Kind(row.kind),
-            subject_id=row.subject_id,
-            subject=row.subject,
-            attempts=row.attempts,
-            failures=row.failures,
-            created_at=row.created_at,
-        )
-        for row in rows
-    ]
-
-
 _FINISH = (
     update(_effect)
     .where(
@@ -202,6 +124,7 @@ _FINISH = (
         # the unique index allows one waiting effect for each key, and being done twice is harmless by design.
         coalesce_key=case((bindparam("b_state") == "ready", null()), else_=_effect.c.coalesce_key),
         due=bindparam("b_due", type_=_effect.c.due.type),
+        not_before=bindparam("b_not_before", type_=_effect.c.due.type),
         finished_at=bindparam("b_finished", type_=_effect.c.due.type),
         reason=bindparam("b_reason"),
         detail=bindparam("b_detail"),
@@ -244,10 +167,44 @@ def finish(conn: Connection, ended: Sequence[Ended], *, owner: str, now: datetim
     noted = tuple(end for end in ended if end.effect.id in held)
     if noted:
         conn.execute(insert(_attempt), [_attempt_row(end, now) for end in noted])
-    for end in noted:
-        if end.resting is not None:
-            rest(conn, end.effect.pacing, end.resting, end.reason)
     return noted
+
+
+def conclude(
+    conn: Connection, noted: Sequence[Ended], now: datetime, *, pace: Pace, sparing: Mapping[str, datetime]
+) -> tuple[Turned, ...]:
+    """Draw from noted endings what they say of accounts, backends and GitHub; returns the circuits that turned.
+
+    ``sparing`` names accounts whose hour at GitHub is nearly used up, and when the next begins. The last thing that a
+    transaction does, since others wait for these rows.
+    """
+    turned = circuits.note(conn, [_contact(end) for end in noted], now, pace)
+    for end in sorted((end for end in noted if end.resting is not None), key=lambda end: end.effect.pacing):
+        if end.named:
+            rest(conn, end.effect.pacing, end.resting or now, end.reason)
+        else:
+            budgets.rest_longer(conn, end.effect.pacing, end.resting or now, end.reason, now)
+    budgets.forgive(conn, sorted({end.effect.pacing for end in noted if end.answered and end.resting is None}))
+    for key in sorted(sparing):
+        budgets.spare(conn, key, sparing[key])
+    return turned
+
+
+def _contact(end: Ended) -> Contact:
+    effect = end.effect
+    return Contact(
+        effect_id=effect.id,
+        kind=effect.kind,
+        pacing=effect.pacing,
+        subject=effect.subject,
+        answered=end.answered,
+        down=end.down,
+        refused=end.refused,
+        limited=end.resting is not None,
+        reason=end.reason,
+        detail=end.detail,
+        not_before=end.not_before,
+    )
 
 
 def _finish_otherwise(conn: Connection, end: Ended, owner: str, now: datetime) -> bool:
@@ -259,6 +216,7 @@ def _finish_otherwise(conn: Connection, end: Ended, owner: str, now: datetime) -
         "b_state": "dead" if dead else "ready",
         "b_failed": int(end.outcome in {"retry", "dead"}),
         "b_due": end.due or now,
+        "b_not_before": end.not_before,
         "b_finished": now if dead else None,
         "b_reason": end.reason,
         "b_detail": end.detail,
@@ -276,17 +234,6 @@ def _attempt_row(end: Ended, now: datetime) -> dict[str, object]:
         "reason": end.reason,
         "detail": end.detail,
     }
-
-
-def rest(conn: Connection, pacing: str, until: datetime, reason: str) -> None:
-    """Leave this account alone until then. A shorter rest never replaces a longer one."""
-    values = {"key": pacing, "not_before": until, "reason": reason}
-    conn.execute(on_conflict_do_nothing(conn, _pacing), values)
-    conn.execute(
-        update(_pacing)
-        .where(_pacing.c.key == pacing, _pacing.c.not_before < until)
-        .values(not_before=until, reason=reason)
-    )
 
 
 def cancel(

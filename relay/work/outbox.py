@@ -10,27 +10,51 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from functools import partial
 
 import structlog
 from sqlalchemy import Connection
 
+from relay.circuits import Pace, State
 from relay.clock import Now
 from relay.effects import Kind
 from relay.store import outbox
+from relay.store.circuits import Turned
 from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Claimed, Ended
 from relay.traffic import Traffic
-from relay.work.schedule import next_try
+from relay.work.schedule import PATIENCE, SCHEDULE, next_try
+from relay.work.verdicts import (
+    Again,
+    GiveUp,
+    Job,
+    Note,
+    NoWitness,
+    Observer,
+    Performer,
+    Rest,
+    Verdict,
+    Witness,
+)
+
+__all__ = [
+    "JOB_SECONDS",
+    "STORE_REST",
+    "Again",
+    "GiveUp",
+    "Job",
+    "Note",
+    "Observer",
+    "Performer",
+    "Rest",
+    "Verdict",
+    "Worker",
+]
 
 log = structlog.get_logger(__name__)
-
-#: What is noted in the transaction that ends an effect, once it is certain that the lease is still ours.
-Note = Callable[[Connection, datetime], None]
-Job = Callable[[], Awaitable[Note | None]]
 
 #: GitHub allows 100 requests in flight for one app.
 #: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits
@@ -56,63 +80,6 @@ DRAIN_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """Try again: by the schedule, or not before ``at`` where the other side named a time."""
-
-    reason: str
-    detail: str
-    at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """The whole account must rest until then; it does not count as a failure of this effect."""
-
-    reason: str
-    detail: str
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Trying again is pointless until somebody changes something."""
-
-    reason: str
-    detail: str
-
-
-Verdict = Again | Rest | GiveUp
-
-
-class Performer(Protocol):
-    """Knows how to do each kind of effect and what its failures mean."""
-
-    async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
-        """Load what these effects need, together, and return one job for each."""
-        ...
-
-    def judge(self, error: Exception) -> Verdict | None:
-        """What this failure means; None for one that only a fault of ours explains."""
-        ...
-
-    def put_back(self, effect: Claimed) -> Note | None:
-        """What to note with an effect that failed and waits for its next try."""
-        ...
-
-    def gave_up(self, effect: Claimed, reason: str, detail: str) -> Note | None:
-        """What to note with an effect that becomes a dead letter."""
-        ...
-
-
-class Observer(Protocol):
-    """Told of every attempt, for metrics."""
-
-    def attempt(self, kind: Kind, outcome: str, seconds: float) -> None:
-        """One attempt at an effect of this kind ended so, after this many seconds."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class _Finished:
     end: Ended
     note: Note | None
@@ -135,6 +102,7 @@ class Worker:
         poll_seconds: float = POLL_SECONDS,
         job_seconds: float = JOB_SECONDS,
         traffic: Traffic | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._store = store
         self._performer = performer
@@ -147,6 +115,7 @@ class Worker:
         self._poll = poll_seconds
         self._job_seconds = job_seconds
         self._traffic = traffic or Traffic()
+        self._witness = witness or NoWitness()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
@@ -270,25 +239,7 @@ class Worker:
                 await self._work.wait()
 
     async def _perform(self, effect: Claimed, job: Job) -> None:
-        began = time.perf_counter()
-        note: Note | None = None
-        try:
-            async with asyncio.timeout(self._job_seconds):
-                note = await job()
-            end = Ended(effect, "done", time.perf_counter() - began)
-        except StoreDownError as error:
-            due = self._now() + STORE_REST
-            end = Ended(effect, "limited", time.perf_counter() - began, "store_unreachable", str(error), due=due)
-        except TimeoutError:
-            late = Again("too_slow", f"It was not done within {self._job_seconds:g} s.")
-            end, note = self._judged(effect, late, time.perf_counter() - began)
-        except Exception as error:  # Every failure must end on the row, or the effect would be lost.
-            verdict = self._performer.judge(error)
-            if verdict is None:
-                log.exception("effect_failed_unexpectedly", effect=effect.id, kind=effect.kind, subject=effect.subject)
-                # Pages show this, and the error's own words may repeat what is nobody's business; they are in the log.
-                verdict = Again("internal_error", f"A fault of the relay's own: {type(error).__name__}.")
-            end, note = self._judged(effect, verdict, time.perf_counter() - began)
+        end, note = await self._try(effect, job)
         self._observer.attempt(effect.kind, end.outcome, end.seconds)
         if end.outcome != "done":
             log.warning(
@@ -304,26 +255,59 @@ class Worker:
         self._finished.append(_Finished(end, note))
         self._ended.set()
 
+    async def _try(self, effect: Claimed, job: Job) -> tuple[Ended, Note | None]:
+        if effect.stopped is not None:
+            return self._judged(effect, GiveUp(effect.stopped.reason, effect.stopped.detail), 0.0)
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._job_seconds):
+                note = await job()
+            return Ended(effect, "done", time.perf_counter() - began, answered=self._answered(effect)), note
+        except StoreDownError as error:
+            due = self._now() + STORE_REST
+            seconds = time.perf_counter() - began
+            return Ended(effect, "limited", seconds, "store_unreachable", str(error), due=due), None
+        except TimeoutError:
+            late = Again("too_slow", f"It was not done within {self._job_seconds:g} s.", down=True)
+            return self._judged(effect, late, time.perf_counter() - began)
+        except Exception as error:  # Every failure must end on the row, or the effect would be lost.
+            verdict = self._performer.judge(error)
+            if verdict is None:
+                log.exception("effect_failed_unexpectedly", effect=effect.id, kind=effect.kind, subject=effect.subject)
+                # Pages show this, and the error's own words may repeat what is nobody's business; they are in the log.
+                verdict = Again("internal_error", f"A fault of the relay's own: {type(error).__name__}.")
+            return self._judged(effect, verdict, time.perf_counter() - began)
+
+    def _answered(self, effect: Claimed) -> bool:
+        return effect.kind is Kind.FORWARD_HUD or self._witness.reached()
+
+    def _pace(self) -> Pace:
+        return Pace(self._retry_scale, self._random())
+
     def _judged(self, effect: Claimed, verdict: Verdict, seconds: float) -> tuple[Ended, Note | None]:
-        now = self._now()
+        said = partial(Ended, effect, seconds=seconds, reason=verdict.reason, detail=verdict.detail)
         if isinstance(verdict, Rest):
-            return Ended(
-                effect, "limited", seconds, verdict.reason, verdict.detail, due=verdict.until, resting=verdict.until
-            ), self._performer.put_back(effect)
+            until = verdict.until
+            end = said("limited", due=until, resting=until, named=verdict.named, not_before=until)
+            return end, self._performer.put_back(effect)
         if isinstance(verdict, Again):
-            due = next_try(effect.failures + 1, now, self._random, scale=self._retry_scale)
+            due = self._next_try(effect, verdict)
+            answered = not verdict.down and self._answered(effect)
             if due is not None:
-                due = due if verdict.at is None else max(due, verdict.at)
-                return Ended(
-                    effect, "retry", seconds, verdict.reason, verdict.detail, due=due
-                ), self._performer.put_back(effect)
+                end = said("retry", due=due, not_before=verdict.at, down=verdict.down, answered=answered)
+                return end, self._performer.put_back(effect)
             detail = f"Given up after {effect.failures + 1} tries: {verdict.detail}"
-            return Ended(effect, "dead", seconds, verdict.reason, detail), self._performer.gave_up(
-                effect, verdict.reason, detail
-            )
-        return Ended(effect, "dead", seconds, verdict.reason, verdict.detail), self._performer.gave_up(
-            effect, verdict.reason, verdict.detail
-        )
+            end = said("dead", detail=detail, down=verdict.down, answered=answered)
+            return end, self._performer.gave_up(effect, verdict.reason, detail)
+        end = said("dead", refused=verdict.refused)
+        return end, self._performer.gave_up(effect, verdict.reason, verdict.detail)
+
+    def _next_try(self, effect: Claimed, verdict: Again) -> datetime | None:
+        now = self._now()
+        due = next_try(effect.failures + 1, now, self._random, scale=self._retry_scale)
+        if due is None and verdict.down and now - effect.created_at < PATIENCE * self._retry_scale:
+            due = next_try(len(SCHEDULE) - 1, now, self._random, scale=self._retry_scale)
+        return due if due is None or verdict.at is None else max(due, verdict.at)
 
     async def _note_endings(self) -> None:
         """Write endings down, as many as have come together in each transaction."""
@@ -390,3 +374,13 @@ class Worker:
         if end.outcome == "done":
             end, note = self._judged(end.effect, Again("internal_error", "its outcome could not be noted"), end.seconds)
         await self._note([_Finished(end, note)])
+
+
+def _tell(turned: Turned) -> None:
+    """Tell the log of a circuit that opened or closed; that failures are being counted is nobody's news."""
+    shut = (State.OPEN, State.OFF)
+    said = {"circuit": turned.key, "since": turned.since, "reason": turned.reason, "detail": turned.detail}
+    if turned.after in shut:
+        log.warning("circuit_off" if turned.after is State.OFF else "circuit_open", **said)
+    elif turned.before in shut:
+        log.info("circuit_closed", **said)

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Connection
 
+from relay.circuits import Pace
 from relay.effects import Kind, NewEffect
 from relay.store import outbox
 from relay.store.engine import Store
@@ -47,8 +48,13 @@ def take(store: Store, *, owner: str = "me", at: datetime = NOW, count: int = 10
 
 def end(store: Store, *ends: Ended, owner: str = "me", at: datetime = NOW) -> list[int]:
     """Note endings, and say for which subjects the lease was still ours."""
-    noted = store.write_now(lambda conn: outbox.finish(conn, ends, owner=owner, now=at))
-    return [one.effect.subject_id for one in noted]
+
+    def note(conn: Connection) -> tuple[Ended, ...]:
+        held = outbox.finish(conn, ends, owner=owner, now=at)
+        outbox.conclude(conn, held, at, pace=Pace(), sparing={})
+        return held
+
+    return [one.effect.subject_id for one in store.write_now(note)]
 
 
 def subjects(claimed: Sequence[Claimed]) -> list[int]:

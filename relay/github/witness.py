@@ -1,0 +1,85 @@
+"""What GitHub's answers say beside their content: that it is there, that it wants to be left alone, what is left.
+
+The outbox learns of limits when a try is noted, which is soon but not at once. What this process has in its hands at
+that moment must not be sent any more: "continuing to make requests while you are rate limited may result in the
+banning of your integration",
+https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from weakref import WeakSet
+
+from relay.effects import pacing_of
+from relay.github.errors import Limited
+from relay.github.port import Address
+
+#: This share of an hour's requests is kept: 100 of 5,000.
+_KEPT = 50
+#: GitHub's hour ends within one; a header that says otherwise is none of GitHub's.
+_HOUR = timedelta(hours=1, minutes=1)
+
+
+class Witness:
+    """Remembers, for one process. Lost with it: what counts is in the database by then, or said again."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._reached: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._resting: dict[int, Limited] = {}
+        self._sparing: dict[str, datetime] = {}
+
+    def heard(self, status: int) -> None:
+        """An answer came, to the task that runs just now. One of 5xx, or to a bad token, is none to speak of."""
+        task = asyncio.current_task()
+        if task is not None and status < 500 and status not in (401, 408):
+            self._reached.add(task)
+
+    def reached(self) -> bool:
+        """Whether the task that runs just now had an answer."""
+        task = asyncio.current_task()
+        return task is not None and task in self._reached
+
+    def limited(self, installation_id: int, error: Limited) -> None:
+        """GitHub told this installation to wait."""
+        known = self._resting.get(installation_id)
+        if known is None or known.retry_at < error.retry_at:
+            self._resting[installation_id] = error
+
+    def hold_back(self, installation_id: int) -> None:
+        """Raises Limited while this installation must wait: the call is not made."""
+        error = self._resting.get(installation_id)
+        if error is None:
+            return
+        if error.retry_at <= self._now():
+            del self._resting[installation_id]
+            return
+        again = Limited(error.detail, retry_at=error.retry_at, status=error.status, named=error.named)
+        again.installation_id = installation_id
+        raise again
+
+    def left(self, at: Address, headers: Mapping[str, str]) -> None:
+        """What the answer says of the hour's requests. Of the last few, none is spent on what can wait.
+
+        https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#checking-the-status-of-your-rate-limit
+        """
+        remaining = headers.get("x-ratelimit-remaining", "")
+        if not (remaining.isascii() and remaining.isdigit()) or len(remaining) > 4:
+            return
+        limit, reset = headers.get("x-ratelimit-limit", ""), headers.get("x-ratelimit-reset", "")
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 7 and reset.isascii() and reset.isdigit()):
+            return
+        if int(remaining) > int(limit) // _KEPT or len(reset) > 10:
+            return
+        until = datetime.fromtimestamp(int(reset), UTC)
+        if self._now() < until <= self._now() + _HOUR:
+            self._sparing[pacing_of(at.repo)] = until
+
+    def take_sparing(self) -> Mapping[str, datetime]:
+        """The accounts, by pacing key, whose requests are nearly used up, and until when. Each is told once."""
+        taken, self._sparing = self._sparing, {}
+        return taken

@@ -1,0 +1,107 @@
+"""What a failed try means, and who knows what GitHub said beside it: the words between a performer and its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from relay.effects import Kind
+from relay.store.claiming import Claimed
+
+#: What is noted in the transaction that ends an effect, once it is certain that the lease is still ours.
+Note = Callable[[Connection, datetime], None]
+Job = Callable[[], Awaitable[Note | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Try again: by the schedule, or not before ``at`` where the other side named a time.
+
+    ``down``: it says nothing of the effect, but that whoever was asked gives no sensible answers just now.
+    """
+
+    reason: str
+    detail: str
+    at: datetime | None = None
+    down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The whole account must rest until then; it does not count as a failure of this effect.
+
+    ``named``: the time was named by GitHub, and is not the least that is asked for where it names none.
+    """
+
+    reason: str
+    detail: str
+    until: datetime
+    named: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Trying again is pointless until somebody changes something. ``refused``: GitHub said so, and not we."""
+
+    reason: str
+    detail: str
+    refused: bool = False
+
+
+Verdict = Again | Rest | GiveUp
+
+
+class Performer(Protocol):
+    """Knows how to do each kind of effect and what its failures mean."""
+
+    async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
+        """Load what these effects need, together, and return one job for each."""
+        ...
+
+    def judge(self, error: Exception) -> Verdict | None:
+        """What this failure means; None for one that only a fault of ours explains."""
+        ...
+
+    def put_back(self, effect: Claimed) -> Note | None:
+        """What to note with an effect that failed and waits for its next try."""
+        ...
+
+    def gave_up(self, effect: Claimed, reason: str, detail: str) -> Note | None:
+        """What to note with an effect that becomes a dead letter."""
+        ...
+
+
+class Observer(Protocol):
+    """Told of every attempt, for metrics."""
+
+    def attempt(self, kind: Kind, outcome: str, seconds: float) -> None:
+        """One attempt at an effect of this kind ended so, after this many seconds."""
+        ...
+
+
+class Witness(Protocol):
+    """Knows what GitHub's answers say beside their content."""
+
+    def reached(self) -> bool:
+        """Whether the task that runs just now had an answer."""
+        ...
+
+    def take_sparing(self) -> Mapping[str, datetime]:
+        """Accounts whose hour of requests is nearly used up, and until when. Each is told once."""
+        ...
+
+
+class NoWitness:
+    """For whoever asks nobody: what was done was answered."""
+
+    def reached(self) -> bool:
+        """Always."""
+        return True
+
+    def take_sparing(self) -> Mapping[str, datetime]:
+        """None."""
+        return {}
