@@ -134,19 +134,6 @@ def check_overrides(overrides: Mapping[Outcome, GateEffect]) -> None:
             )
 
 
-def parse_overrides(cells: Mapping[str, str]) -> Mapping[Outcome, GateEffect]:
-    """Read a setting such as ``{"skipped": "blocks"}``. Raises ValueError naming the cell and what is allowed."""
-    parsed: dict[Outcome, GateEffect] = {}
-    for name, value in cells.items():
-        if name not in set(Outcome):
-            raise ValueError(f"unknown outcome {name!r}; use one of {', '.join(Outcome)}")
-        if value not in set(GateEffect):
-            raise ValueError(f"outcome {name!s} has the unknown effect {value!r}; use one of {', '.join(GateEffect)}")
-        parsed[Outcome(name)] = GateEffect(value)
-    check_overrides(parsed)
-    return MappingProxyType(parsed)
-
-
 def effect_of(
     outcome: Outcome, *, on_silence: OnSilence, overrides: Mapping[Outcome, GateEffect] = NO_OVERRIDES
 ) -> GateEffect:

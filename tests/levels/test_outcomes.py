@@ -17,7 +17,6 @@ from levels.outcomes import (
     badness,
     check_overrides,
     effect_of,
-    parse_overrides,
     worst,
 )
 
@@ -94,28 +93,10 @@ def test_every_other_cell_is_the_settings_to_choose() -> None:
         turns_green = effect in {"passes", "not_required"} and outcome in NEVER_GREEN
         waits_for_ever = effect == "pending" and outcome not in {"queued", "running"}
         if not turns_green and not waits_for_ever:
-            assert {Outcome(outcome): GateEffect(effect)} == parse_overrides({outcome: effect})
-
-
-def test_a_claimed_neutral_may_pass_where_the_project_says_so() -> None:
-    """Neutral is a result that somebody reported; what it is worth is the project's to say."""
-    overrides = parse_overrides({"neutral": "passes", "failure": "steps_down"})
-
-    assert {Outcome.NEUTRAL: GateEffect.PASSES, Outcome.FAILURE: GateEffect.STEPS_DOWN} == overrides
-
-
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [
-        ({"sucess": "passes"}, "unknown outcome 'sucess'; use one of queued, running, success"),
-        ({"skipped": "block"}, "outcome skipped has the unknown effect 'block'; use one of passes, pending, blocks"),
-        ({"silent": "passes"}, "outcome silent cannot be set to passes"),
-    ],
-)
-def test_a_bad_setting_is_answered_with_the_cell_and_the_choice(cells: dict[str, str], said: str) -> None:
-    """An admin reads this at start-up and must know what to write instead."""
-    with pytest.raises(ValueError, match=said):
-        parse_overrides(cells)
+            overrides = {Outcome(outcome): GateEffect(effect)}
+            assert GateEffect(effect) is effect_of(
+                Outcome(outcome), on_silence=OnSilence.STEP_DOWN, overrides=overrides
+            )
 
 
 def test_the_order_of_conclusions_from_worst_to_best() -> None:

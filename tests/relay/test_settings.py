@@ -67,6 +67,7 @@ def test_every_missing_setting_is_told_at_once() -> None:
         ({"BUILDKITE_PIPELINES": '{"only-one-part": "o/r"}'}, "CRCR_BUILDKITE_PIPELINES", "pipeline uuid"),
         ({"OUTCOMES": '{"silent": "passes"}'}, "CRCR_OUTCOMES", "green only by a result"),
         ({"OUTCOMES": '{"sucess": "passes"}'}, "CRCR_OUTCOMES", "sucess"),
+        ({"OUTCOMES": '{"skipped": "block"}'}, "CRCR_OUTCOMES[skipped]", "'blocks'"),
         ({"DOWNSTREAM_APP_ID": "8"}, "settings", "go together"),
         ({"HUD_API_URL": "https://hud.example"}, "settings", "HUD_KEY"),
         ({"CHECKS": "both"}, "CRCR_CHECKS", "backend"),
