@@ -50,7 +50,7 @@ class Rendered:
     """The whole state of one check run.
 
     ``partial``: concluded, while jobs may still report. ``closing``: ends what is there, and is nothing to create.
-    ``actions`` are its buttons; they follow from the conclusion, so that no write is owed to them alone.
+    ``actions`` are its buttons; they follow from what the title says, so that no write is owed to them alone.
     """
 
     status: str
@@ -240,8 +240,8 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
             summary.append(Section((f"**What to do**: {act}{oncall(one)}",), (), ""))
         # What failed is what a reader came for, and a thousand jobs would stand before it.
         text += [*tests(one, page), *jobs(one, page)]
-    may_run = deciding.outcome is not Outcome.PAUSED and _buttons(conclusion)
-    if may_run and any(change.kind == "pull_request" for change in facts.open_changes):
+    actions = _buttons(deciding, conclusion)
+    if actions and any(change.kind == "pull_request" for change in facts.open_changes):
         summary.append(Section((run_again(deciding),), (), ""))
     summary.append(where(shown, url))
     return Rendered(
@@ -254,13 +254,19 @@ def render_backend(facts: CheckFacts, place: Place) -> Rendered:
         started_at=deciding.started_at or deciding.created_at,
         completed_at=None if conclusion is None else deciding.outcome_at,
         partial=conclusion is not None and any(one.outstanding for one in shown),
-        actions=_buttons(conclusion),
+        actions=actions,
     )
 
 
-def _buttons(conclusion: Conclusion | None) -> tuple[Button, ...]:
-    """What can be asked for at a backend's check, once it has concluded as anything but success."""
-    return () if conclusion in {None, Conclusion.SUCCESS} else (_RERUN, _REDISPATCH)
+def _buttons(one: DispatchFacts, conclusion: Conclusion | None) -> tuple[Button, ...]:
+    """What can be asked for at a backend's check, once it has concluded as anything but success.
+
+    Where no run is known there is nothing to run again, and a backend that is paused is told of nothing.
+    """
+    if conclusion in {None, Conclusion.SUCCESS} or one.outcome is Outcome.PAUSED:
+        return ()
+    unheard = one.outcome in {Outcome.SILENT, Outcome.UNDELIVERED} and not one.legs
+    return (_REDISPATCH,) if unheard else (_RERUN, _REDISPATCH)
 
 
 def render_job(facts: CheckFacts, place: Place) -> Rendered:
@@ -295,5 +301,5 @@ def render_job(facts: CheckFacts, place: Place) -> Rendered:
         started_at=min((leg.started_at for leg in mine if leg.started_at is not None), default=deciding.created_at),
         completed_at=None if conclusion is None else max(ends, default=deciding.outcome_at),
         partial=conclusion is not None and running,
-        actions=_buttons(conclusion),
+        actions=_buttons(deciding, conclusion),
     )
