@@ -18,6 +18,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 from allowlist.model import RepoName, Severity
 from allowlist.parse import MAX_BYTES, check
 from relay.cli_backend import backend_app
+from relay.cli_db import add_database_commands
 from relay.cli_deliveries import deliveries_app
 from relay.cli_open import opener
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
@@ -274,6 +275,7 @@ def _unusable(message: str) -> typer.Exit:
 
 
 app.add_typer(backend_app(load=load_settings, told_in_a_line=_told_in_a_line, unusable=_unusable), name="backend")
+add_database_commands(db_app, told_in_a_line=_told_in_a_line, unusable=_unusable)
 _opened_by_settings = opener(load=load_settings, told_in_a_line=_told_in_a_line, unusable=_unusable)
 app.add_typer(deliveries_app(opened=_opened_by_settings, unusable=_unusable), name="deliveries")
 

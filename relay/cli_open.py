@@ -22,7 +22,10 @@ def opener(
     told_in_a_line: Callable[[], contextlib.AbstractContextManager[None]],
     unusable: Callable[[str], typer.Exit],
 ) -> Opened:
-    """How commands come to the database that the settings name. It must be there, and at this version's schema."""
+    """How commands come to the database that the settings name.
+
+    It must be there, and at this version's schema or a later one.
+    """
 
     @contextlib.contextmanager
     def opened() -> Iterator[tuple[Store, Settings]]:
@@ -31,9 +34,9 @@ def opener(
             if (missing := missing_file(settings.database_url)) is not None:
                 raise unusable(f"CRCR_DATABASE_URL: {missing} does not exist; name the database that `crcr serve` uses")
             with contextlib.closing(Store(settings.database_url)) as store:
-                if store.read_now(schema.revision) != schema.newest():
+                if not schema.serves(store.read_now(schema.revision)):
                     raise unusable(
-                        "CRCR_DATABASE_URL: this database has another schema than this version; run `crcr db migrate`"
+                        "CRCR_DATABASE_URL: this database has an older schema than this version; run `crcr db migrate`"
                     )
                 yield store, settings
 
