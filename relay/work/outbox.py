@@ -182,8 +182,9 @@ class Worker:
         free = self._most - len(self._tasks)
         claimed: list[Claimed] = []
         if free > 0:
+            pace = self._pace()
             claimed = await self._store.write(
-                lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now())
+                lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now(), pace=pace)
             )
             self.last_turn = self._now()
             begun = await self._begin(claimed)
@@ -327,16 +328,20 @@ class Worker:
     async def _note(self, batch: Sequence[_Finished]) -> None:
         notes = {finished.end.effect.id: finished.note for finished in batch}
         ends = [finished.end for finished in batch]
+        pace, sparing = self._pace(), self._witness.take_sparing()
 
-        def unit(conn: Connection) -> None:
+        def unit(conn: Connection) -> tuple[Turned, ...]:
             now = self._now()
-            for end in outbox.finish(conn, ends, owner=self.name, now=now):
+            held = outbox.finish(conn, ends, owner=self.name, now=now)
+            for end in held:
                 note = notes[end.effect.id]
                 if note is not None:
                     note(conn, now)
+            return outbox.conclude(conn, held, now, pace=pace, sparing=sparing)
 
         try:
-            await self._store.write(unit)
+            for turned in await self._store.write(unit):
+                _tell(turned)
         except StoreDownError as error:
             log.error("endings_not_noted", effects=len(batch), error=str(error))
             await self._keep(batch)
