@@ -23,6 +23,7 @@ from relay.check_terms import terms_of
 from relay.clock import Now, system_now
 from relay.condition import Condition
 from relay.credentials import Credentials, capability_keys, load_apps
+from relay.edge.admin import admin_router
 from relay.edge.api import answer_invalid, api_router
 from relay.edge.callback import callback_router
 from relay.edge.health import health_router
@@ -334,6 +335,16 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
                 wake=relay.worker.wake,
                 legacy_ignored=settings.legacy_ignored,
                 counted=relay.metrics.callback,
+            )
+        )
+        application.include_router(
+            admin_router(
+                store=relay.store,
+                tokens=relay.credentials.admins,
+                label_prefix=settings.label_prefix,
+                terms=relay.terms,
+                now=relay.now,
+                wake=relay.worker.wake,
             )
         )
         place = Place(settings.public_url, settings.label_prefix, settings.outcomes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from relay.admins import AdminTokens
 from relay.capability import CapabilityKeys
 from relay.clock import Now
 from relay.github.keys import AppKey, Apps, BadKey
@@ -20,6 +21,7 @@ class Credentials:
     def __init__(self, settings: Settings, apps: Apps, keys: CapabilityKeys, hud: HudClient | None) -> None:
         self.apps = apps
         self.keys = keys
+        self.admins = _admins(settings)
         self._hud = hud
         self._settings = settings
         self._webhook_secrets = _bytes_of(settings)
@@ -34,7 +36,7 @@ class Credentials:
         Raises SettingsError for one that cannot be used, and changes nothing then.
         """
         # All that can be refused comes first, so that never a part of the new secrets is in force.
-        apps = load_apps(settings)
+        apps, admins = load_apps(settings), _admins(settings)
         texts = [key.get_secret_value() for key in settings.secret_keys]
         if texts:
             try:
@@ -44,6 +46,7 @@ class Credentials:
         if _private_keys(settings) != _private_keys(self._settings):
             # Installation tokens are kept by key, so a key that is the same must stay the same object.
             self.apps.renew(apps)
+        self.admins.renew(admins)
         if self._hud is not None and settings.hud_key is not None:
             self._hud.renew(settings.hud_key.get_secret_value())
         self._webhook_secrets = _bytes_of(settings)
@@ -76,6 +79,13 @@ def capability_keys(settings: Settings, store: Store, now: Now) -> CapabilityKey
         texts = [store.write_now(lambda conn: documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now()))]
     try:
         return CapabilityKeys.of(texts)
+    except ValueError as error:
+        raise SettingsError(f"CRCR_{error}") from None
+
+
+def _admins(settings: Settings) -> AdminTokens:
+    try:
+        return AdminTokens([token.get_secret_value() for token in settings.admin_tokens])
     except ValueError as error:
         raise SettingsError(f"CRCR_{error}") from None
 

@@ -104,6 +104,9 @@ class Settings(BaseSettings):
         30.0, gt=0, le=86_400, description="How often the allowlist is reread, in seconds."
     )
     database_url: str = Field("sqlite:///crcr.db", description="SQLite or PostgreSQL, as SQLAlchemy writes it.")
+    admin_tokens: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (), description="Who may use /api/v1/admin: name:secret, comma-separated; a name may have two."
+    )
     oidc_audience: str = Field(PRODUCTION_AUDIENCE, min_length=1, description="The audience a token must name.")
     oidc_issuers: tuple[Issuer, ...] = Field(
         DEFAULT_ISSUERS, min_length=1, description='JSON list of {"issuer", "jwks_url"}.'
@@ -140,7 +143,7 @@ class Settings(BaseSettings):
     def _parse_upstream(cls, value: object) -> object:
         return RepoName.parse(value) if isinstance(value, str) else value
 
-    @field_validator("webhook_secrets", "secret_keys", mode="before")
+    @field_validator("webhook_secrets", "secret_keys", "admin_tokens", mode="before")
     @classmethod
     def _split_secrets(cls, value: object) -> object:
         return _split(value)
@@ -186,6 +189,7 @@ SECRET_FIELDS = (
     "downstream_private_key",
     "webhook_secrets",
     "secret_keys",
+    "admin_tokens",
     "hud_key",
     "database_url",
 )

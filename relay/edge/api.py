@@ -7,7 +7,7 @@ messages (``relay.store.reading``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -246,10 +246,15 @@ async def answer_invalid(_request: Request, error: Exception) -> JSONResponse:
     """Exception handler for FastAPI's RequestValidationError: a problem that names each field, its rule and the fix."""
     if not isinstance(error, RequestValidationError):
         raise error
-    faults = [_fault(one) for one in error.errors()[:_MOST_FAULTS]]
+    return invalid(error.errors()).response()
+
+
+def invalid(errors: Sequence[Any]) -> ProblemError:
+    """The problem that names each field at fault, of what pydantic found."""
+    faults = [_fault(one) for one in errors[:_MOST_FAULTS]]
     return ProblemError(
         422, "invalid_parameter", "The request cannot be read; each field at fault is named.", faults=faults
-    ).response()
+    )
 
 
 def _fault(error: dict[str, Any]) -> FieldFault:
