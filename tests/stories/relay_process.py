@@ -49,16 +49,17 @@ def run(world: World, *arguments: str, **settings: Any) -> subprocess.CompletedP
 
 
 class RelayProcess:
-    """One process that serves the world's backends on a port of its own."""
+    """One process that serves the world's backends on a port of its own, with the world's settings and those given."""
 
-    def __init__(self, world: World, log: Path) -> None:
+    def __init__(self, world: World, log: Path, *, role: str = "all", **settings: Any) -> None:
         with listening_socket() as (_, port):
             self.url = f"http://127.0.0.1:{port}"
         self._log = log.open("ab")
+        self._told = False
         self.log = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "relay", "serve", "--port", str(port)],
-            env=environment(world.settings() | {"public_url": self.url}),
+            [sys.executable, "-m", "relay", "serve", "--role", role, "--port", str(port)],
+            env=environment(world.settings() | {"public_url": self.url} | settings),
             cwd=world.folder,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -76,6 +77,18 @@ class RelayProcess:
                 return
         raise TimeoutError(f"the relay did not become ready: {self.log.read_text()[-2000:]}")
 
+    @property
+    def worker(self) -> str:
+        """The name under which it holds what it has claimed, as its log says."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        (name,) = [line["worker"] for line in lines if line["event"] == "started"]
+        return str(name)
+
+    def terminate(self) -> None:
+        """SIGTERM; it goes on for as long as it takes to finish what it has begun."""
+        self._told = True
+        self._process.terminate()
+
     def kill(self) -> None:
         """SIGKILL: no handler runs, nothing is flushed."""
         self._process.send_signal(signal.SIGKILL)
@@ -84,8 +97,8 @@ class RelayProcess:
 
     def stop(self) -> int:
         """SIGTERM, as a deploy does; returns the exit status."""
-        if self._process.poll() is None:
-            self._process.terminate()
+        if self._process.poll() is None and not self._told:
+            self.terminate()  # Once: a second signal means "at once".
         status = self._process.wait(30)
         self._log.close()
         return status
