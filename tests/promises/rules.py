@@ -13,6 +13,7 @@ from itertools import pairwise
 from allowlist.model import Entry, Level
 from tests.promises.record import Record, Request
 from tests.promises.trouble import Trouble
+from tests.promises.wanted import Want
 
 GATE = "crcr/gate"
 #: Between GitHub's answer and our note of it there is one commit, which a busy machine may delay.
@@ -126,11 +127,13 @@ def wrong_tokens(record: Record) -> tuple[str, ...]:
     )
 
 
-def wrong_places(record: Record, entries: Iterable[Entry]) -> tuple[str, ...]:
+def wrong_places(record: Record, entries: Iterable[Entry], wants: Iterable[Want]) -> tuple[str, ...]:
     """Promise 5: checks stand on commits that webhooks told of, at upstream, and only for those who may have one."""
-    levels = {str(entry.repo): entry.level for entry in entries}
+    listed = tuple(entries)
+    levels = {str(entry.repo): entry.level for entry in listed}
     known = {event.head_sha for event in record.events if event.name != "push"}
-    told = {(sent.backend, sent.head_sha) for sent in record.requests}
+    asked = {(sent.backend, sent.head_sha) for sent in record.requests}
+    asked |= {(want.backend, want.event.head_sha) for want in wants}
     found: list[str] = []
     for check in record.checks:
         backend = check.name.removeprefix("crcr/").lower()
@@ -140,13 +143,13 @@ def wrong_places(record: Record, entries: Iterable[Entry]) -> tuple[str, ...]:
             continue
         elif levels.get(backend, Level.L1) < Level.L3:
             found.append(f"{check.name} was written, and {backend} stands at {levels.get(backend, 'no level')}")
-        elif levels[backend] is Level.L3 and (backend, check.head_sha) not in told:
-            found.append(f"{check.name} was written to {check.head_sha[:9]}, which was never dispatched there")
-    allowed = ("/access_tokens", "/rerun", "/rerun-failed-jobs", "/cancel", "/comments", "/reactions")
+        elif levels[backend] is Level.L3 and (backend, check.head_sha) not in asked:
+            found.append(f"{check.name} was written to {check.head_sha[:9]}, which it never asked for")
+    allowed = ("/access_tokens", "/rerun", "/rerun-failed-jobs", "/cancel")
     found += [
         f"{write.method} {write.path}"
         for write in record.writes
-        if not write.path.endswith(allowed) and "/comments/" not in write.path
+        if not write.path.endswith(allowed) and not (write.repository == record.upstream and "/comments" in write.path)
     ]
     return tuple(found)
 

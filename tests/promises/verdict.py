@@ -77,7 +77,7 @@ def judge(
         "a report came from nowhere": rules.invented_reports(record) if hud else (),
         "a report was accepted below L2": rules.wrongly_accepted(record, listed),
         "a report was accepted for another's dispatch": rules.wrong_tokens(record),
-        "a write went to the wrong place": rules.wrong_places(record, listed),
+        "a write went to the wrong place": rules.wrong_places(record, listed, wants),
         "a gate is missing or late": missing,
         "a check is open past its deadline": still_open,
         "a gate was green without every result": gate.rash_successes(record, wants, listed),
