@@ -7,13 +7,14 @@ the set of reports alone, so it does not matter which replica looks, how often, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
 from levels.legs import Leg, LegReport, Status, fold
-from levels.lifecycle import times
+from levels.lifecycle import Standing, times
 from levels.outcomes import UNSETTLED, Conclusion
 from relay.store.observations import NOTHING, load_seen
 from relay.store.standing import (
@@ -25,10 +26,11 @@ from relay.store.standing import (
     stand_on,
     stand_on_rows,
     standing_legs,
+    standing_of,
 )
 from relay.store.tables import Job, Report
 
-__all__ = ["Changed", "Told", "refold"]
+__all__ = ["Changed", "Told", "refold", "stand_again"]
 
 _job = Job.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _report = Report.__table__  # type: ignore[attr-defined]
@@ -36,7 +38,7 @@ _report = Report.__table__  # type: ignore[attr-defined]
 #: Dispatch states whose outcome is our own decision: a report is kept there and changes nothing.
 _DECIDED_BY_US = frozenset({"filtered"})
 
-_SAID: Select[Any] = select(
+_ALL_SAID: Select[Any] = select(
     _report.c.id,
     _report.c.decides,
     _report.c.run_id,
@@ -58,11 +60,8 @@ _SAID: Select[Any] = select(
     _report.c.total,
     _report.c.url,
     _report.c.artifact_url,
-).where(
-    _report.c.dispatch_id == bindparam("dispatch_id"),
-    _report.c.job_name == bindparam("job_name"),
-    _report.c.run_id == bindparam("run_id"),
-)
+).where(_report.c.dispatch_id == bindparam("dispatch_id"))
+_SAID = _ALL_SAID.where(_report.c.job_name == bindparam("job_name"), _report.c.run_id == bindparam("run_id"))
 
 #: What a job's row says of its leg, beside what the leg is known by.
 _DETAILS = (
@@ -120,6 +119,27 @@ def refold(conn: Connection, told: Told, run_id: str, run_attempt: int, job_name
         return stand_on_rows(conn, told, attempts, seen, now, late=late, legs_changed=legs_changed)
     every = [*(leg for leg in legs if _decides(leg, attempts)), *standing_legs(others, attempts)]
     return stand_on(conn, told, every, attempts, NOTHING, now, late=late, legs_changed=legs_changed)
+
+
+def stand_again(conn: Connection, told: Told) -> Standing | None:
+    """What all that was reported of a dispatch amounts to, folded from nothing; None where no report decides of it.
+
+    Writes nothing: it says what the rows of jobs and of the dispatch should say.
+    """
+    attempts = load_attempts(conn, told.id)
+    if not attempts or told.state in _DECIDED_BY_US:
+        return None
+    said: dict[tuple[str, str], list[Row[Any]]] = {}
+    for row in conn.execute(_ALL_SAID, {"dispatch_id": told.id}):
+        said.setdefault((row.run_id, row.job_name), []).append(row)
+    every = [
+        replace(leg, expected_jobs=attempts[leg.run_id, leg.run_attempt].claim)
+        for rows in said.values()
+        for leg in _fold_rows(told, rows)[0]
+        if _decides(leg, attempts)
+    ]
+    seen = NOTHING if told.observed_at is None else load_seen(conn, [told.id]).get(told.id, NOTHING)
+    return standing_of(told, every, attempts, seen)
 
 
 def _fold_rows(told: Told, said: Sequence[Row[Any]]) -> tuple[list[Leg], dict[tuple[object, ...], dict[str, object]]]:

@@ -136,6 +136,12 @@ def _still_concluded(told: Told, attempts: Attempts) -> Outcome | None:
     return Outcome(told.concluded)
 
 
+def standing_of(told: Told, legs: Iterable[Leg], attempts: Attempts, seen: Seen) -> Standing:
+    """What these legs amount to, with what we concluded and what GitHub showed."""
+    expectation = Expectation(jobs=told.terms.expected_jobs, versions=told.terms.versions)
+    return stand(legs, expectation, concluded=_still_concluded(told, attempts), observed=seen.observed())
+
+
 def stand_on(
     conn: Connection,
     told: Told,
@@ -148,9 +154,7 @@ def stand_on(
     legs_changed: bool,
 ) -> Changed:
     """Let the dispatch stand on these legs. Its row must be locked, and something of it must be reported."""
-    expectation = Expectation(jobs=told.terms.expected_jobs, versions=told.terms.versions)
-    concluded = _still_concluded(told, attempts)
-    standing = stand(legs, expectation, concluded=concluded, observed=seen.observed())
+    standing = standing_of(told, legs, attempts, seen)
     return _write_standing(conn, told, standing, attempts, late, legs_changed, now)
 
 
