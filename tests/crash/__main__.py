@@ -43,7 +43,8 @@ def one(folder: Path, admin_url: str | None, numbered: tuple[int, Deaths]) -> Pa
 def whole(first: Pass) -> list[Deaths]:
     """Deaths for which every crossing of the pass without any is one."""
     last = len(first.crossings) * LONGEST
-    return [range(start, last, APART) for start in range(1, APART + 1)]
+    starts = random.Random(0).sample(range(1, APART + 1), APART)  # In no order, should time be up before the end.
+    return [range(start, last, APART) for start in starts]
 
 
 def sample(first: Pass, count: int, seed: int) -> list[Deaths]:
@@ -65,32 +66,41 @@ def run(name: str, admin_url: str | None, folder: Path, given: argparse.Namespac
     play_one = partial(one, folder, admin_url)
     if given.die_at:
         passes = [play_one((0, [int(part) if part.isdigit() else part for part in given.die_at.split(";")]))]
-        report(name, passes, time.perf_counter() - began)
+        report(name, passes, time.perf_counter() - began, left_out=0)
         return bool(passes[0].faults)
     passes = [play_one((0, ()))]
     planned = sample(passes[0], given.sample, given.seed) if given.sample else whole(passes[0])
     print(f"{name}: {len(passes[0].crossings)} crossings without deaths, {len(planned)} passes", flush=True)
+    until = began + 60 * given.minutes
     with ProcessPoolExecutor(given.processes) as pool:
-        passes += _all(pool, play_one, planned, 1)
-        if not given.sample:
+        passes += _all(pool, play_one, planned, 1, until)
+        if not given.sample and time.perf_counter() < until:
             left = unmet(passes)
             further: list[Deaths] = [left[start : start + PLACES] for start in range(0, len(left), PLACES)]
-            passes += _all(pool, play_one, further, 1 + len(planned))
-    report(name, passes, time.perf_counter() - began)
+            passes += _all(pool, play_one, further, 1 + len(planned), until)
+            planned += further
+    report(name, passes, time.perf_counter() - began, left_out=1 + len(planned) - len(passes))
     return sum(bool(each.faults) for each in passes)
 
 
-def _all(pool: ProcessPoolExecutor, play_one: partial[Pass], planned: Sequence[Deaths], first: int) -> list[Pass]:
+def _all(
+    pool: ProcessPoolExecutor, play_one: partial[Pass], planned: Sequence[Deaths], first: int, until: float
+) -> list[Pass]:
+    """Play them, several at a time; those that were not begun when time is up are left out."""
     waiting = [pool.submit(play_one, numbered) for numbered in enumerate(planned, start=first)]
     passes = []
     for done in as_completed(waiting):
-        passes.append(done.result())
-        print("." if not passes[-1].faults else "\n".join(["F", *passes[-1].faults, ""]), end="", flush=True)
+        if not done.cancelled():
+            passes.append(done.result())
+            print("." if not passes[-1].faults else "\n".join(["F", *passes[-1].faults, ""]), end="", flush=True)
+        if time.perf_counter() > until:
+            for each in waiting:
+                each.cancel()
     print()
     return passes
 
 
-def report(name: str, passes: Sequence[Pass], seconds: float) -> None:
+def report(name: str, passes: Sequence[Pass], seconds: float, *, left_out: int) -> None:
     """Print where processes died, what became of everything, and each fault with the way to see it again."""
     deaths = Counter(death.place for each in passes for death in each.deaths)
     print(f"\n{name}: deaths by place")
@@ -99,6 +109,7 @@ def report(name: str, passes: Sequence[Pass], seconds: float) -> None:
     verdicts = [each.verdict for each in passes if each.verdict is not None]
     rows = {
         "passes": len(passes),
+        "passes left out, since time was up": left_out,
         "crossings without deaths": len(passes[0].crossings),
         "deaths": sum(deaths.values()),
         "places died at": len(deaths),
@@ -133,6 +144,7 @@ def main() -> int:
     arguments.add_argument("--sample", type=int, default=0, help="only so many deaths, drawn at random")
     arguments.add_argument("--seed", type=int, default=0, help="of the drawing")
     arguments.add_argument("--die-at", default="", help="one pass with these deaths: numbers or places, with ; between")
+    arguments.add_argument("--minutes", type=float, default=180, help="begin no pass on a database after so many")
     arguments.add_argument("--processes", type=int, default=2, help="passes at a time")
     given = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crcr-crash-"))
