@@ -10,7 +10,7 @@ from relay.edge.health import Build, Part
 from relay.gaps import Cause
 from relay.metrics import Metrics
 from relay.rotation import Rotation
-from relay.store import outbox, schema
+from relay.store import budgets, circuits, outbox, schema
 from relay.store.engine import Store, StoreDownError
 from relay.store.gaps import open_by_cause
 from relay.work.allowlist import AllowlistKeeper
@@ -66,10 +66,16 @@ class Condition:
         try:
             backlog = await self.store.read(lambda conn: outbox.backlog(conn, now))
             gaps = await self.store.read(open_by_cause)
+            states = await self.store.read(circuits.counts)
+            held = await self.store.read(lambda conn: budgets.held(conn, now))
         except StoreDownError:
             return
         for cause in Cause:
             self.metrics.gaps_open.labels(cause.value).set(gaps.get(cause, 0))
+        for state, count in states.items():
+            self.metrics.circuits.labels(state.value).set(count)
+        self.metrics.accounts_held.labels("limit").set(held.resting)
+        self.metrics.accounts_held.labels("budget").set(held.saving)
         self.metrics.effects_open.set(backlog.open)
         self.metrics.effects_dead.set(backlog.dead)
         self.metrics.oldest_seconds.set(backlog.oldest.total_seconds())

@@ -46,6 +46,15 @@ class Metrics:
             self.gaps_found.labels(cause.value)
             self.gaps_healed.labels(cause.value)
             self.gaps_open.labels(cause.value)
+        self.circuits = Gauge(
+            "crcr_circuits", "Accounts and backends (and GitHub) in trouble.", ["state"], registry=self.registry
+        )
+        self.accounts_held = Gauge(
+            "crcr_accounts_held",
+            "Accounts left alone for a limit, or until their budget is free.",
+            ["cause"],
+            registry=self.registry,
+        )
         # A label set costs microseconds to look up and is asked for at each attempt, so those of effects are kept.
         self._attempt = {
             (kind, outcome): self.attempts.labels(kind.value, outcome)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from random import Random
 
 
 class Kind(StrEnum):
@@ -70,6 +71,7 @@ class Fault:
 
     ``status`` is the answer's status where the kind leaves a choice (502, 403). ``seconds`` is the latency, how long
     a timeout holds the line, or how far off a primary limit's reset is. ``retry_after`` None leaves the header out.
+    ``share`` of 1 meets all matching requests; a smaller one meets that share of them, at random by ``seed``.
     """
 
     kind: Kind
@@ -79,11 +81,14 @@ class Fault:
     status: int | None = None
     seconds: float = 30.0
     retry_after: int | None = None
+    share: float = 1.0
+    seed: int = 0
 
 
 @dataclass
 class _Armed:
     fault: Fault
+    chance: Random
     met: int = 0
     seen: int = 0
 
@@ -96,7 +101,7 @@ class Faults:
 
     def add(self, fault: Fault) -> Fault:
         """Put a fault in force, and return it for ``remove``."""
-        self._armed.append(_Armed(fault))
+        self._armed.append(_Armed(fault, Random(fault.seed)))  # noqa: S311 (which requests fail is no secret)
         return fault
 
     def remove(self, fault: Fault) -> None:
@@ -122,7 +127,7 @@ class Faults:
             if not fault.match.meets(method, path, repository, account, installation):
                 continue
             armed.seen += 1
-            if armed.seen <= fault.skip:
+            if armed.seen <= fault.skip or (fault.share < 1 and armed.chance.random() >= fault.share):
                 continue
             armed.met += 1
             return fault

@@ -20,6 +20,16 @@ from relay.simulator.model import Installation
 ANONYMOUS = "anonymous"
 
 
+#: After so long an answer has reached its caller, however busy this machine is.
+HEARD_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class _Told:
+    until: float
+    at: float
+
+
 @dataclass
 class _Window:
     began: float = 0.0
@@ -34,7 +44,8 @@ class _Window:
 class Limits:
     """The budgets and what of them is enforced; each flag may be switched at any time.
 
-    ``hits`` counts the refusals by name. ``dispatch_unit`` is how a client payload is measured: ``characters``, or
+    ``hits`` counts the refusals by name, ``early`` the requests of callers who had been told to wait and did not, which
+    may get an app banned. ``dispatch_unit`` is how a client payload is measured: ``characters``, or
     ``bytes`` for the stricter reading of GitHub's "less than 64KB".
     """
 
@@ -50,7 +61,9 @@ class Limits:
         self.content_per_minute = 80
         self.content_per_hour = 500
         self.hits: Counter[str] = Counter()
+        self.early: Counter[str] = Counter()
         self.most_at_once: Counter[str] = Counter()
+        self._told: dict[str, _Told] = {}
         self._at_once: Counter[str] = Counter()
         self._hour: dict[str, _Window] = {}
         self._points: dict[str, _Window] = {}
@@ -59,6 +72,7 @@ class Limits:
 
     def reset(self) -> None:
         """Give every caller a full budget again."""
+        self._told.clear()
         for windows in (self._hour, self._points, self._content, self._content_hour):
             windows.clear()
 
@@ -75,6 +89,27 @@ class Limits:
         """One more request of this caller is being served. ``leave`` must follow, also after a refusal."""
         self._at_once[key] += 1
         self.most_at_once[key] = max(self.most_at_once[key], self._at_once[key])
+
+    def told(self, key: str, refused: Refused, now: float, at: float) -> None:
+        """A refusal is being answered. One that names a limit tells its caller to wait.
+
+        ``now`` is the time in this world, ``at`` a clock that nobody can set, in seconds.
+        """
+        if refused.status not in {403, 429}:
+            return
+        until = None
+        if "retry-after" in refused.headers:
+            until = now + int(refused.headers["retry-after"])
+        elif refused.headers.get("x-ratelimit-remaining") == "0":
+            until = float(refused.headers["x-ratelimit-reset"])
+        if until is not None:
+            self._told[key] = _Told(until, at)
+
+    def comes(self, key: str, now: float, at: float) -> None:
+        """A request comes. It is early if its caller must have heard that it should wait for longer."""
+        told = self._told.get(key)
+        if told is not None and now < told.until and at - told.at > HEARD_SECONDS:
+            self.early[key] += 1
 
     def leave(self, key: str) -> None:
         """The request is over."""

@@ -110,6 +110,7 @@ class Application:
         )
         key = _key(call)
         world.limits.enter(key)
+        world.limits.comes(key, world.seconds(), time.perf_counter())
         try:
             # GitHub refuses a request over the limit of concurrent ones when it comes, not when its answer is ready.
             rate = {} if refused or found is None or found[0].caller == "outside" else self._charge(call, found[0], key)
@@ -130,6 +131,7 @@ class Application:
                 answer.headers = {**rate, **answer.headers}
             self._conditional(call, answer, key)
         except Refused as error:
+            world.limits.told(key, error, world.seconds(), time.perf_counter())
             answer = Answer(error.status, error.body, error.headers)
         finally:
             world.limits.leave(key)

@@ -14,6 +14,7 @@ from relay.effects import Kind
 from relay.events import InstallationEvent
 from relay.plan import Decision
 from relay.store.checks import CheckTerms
+from relay.store.circuits import try_backends
 from relay.store.intake import Received, Recorded, note_delivery, note_plan
 from relay.store.outbox import dead_of, enqueue, on_conflict_do_nothing, revive
 from relay.store.reviving import revive_all_checks, revive_dispatches
@@ -70,6 +71,7 @@ def _installed(
         return ()
     conn.execute(on_conflict_do_nothing(conn, _backend), [{"repo": repo, "private": False} for repo in repos])
     conn.execute(update(_backend).where(_backend.c.repo.in_(repos)).values(installation_id=event.installation_id))
+    try_backends(conn, repos, now)
     # Whoever may report must be known by id, and the first mint for a repository is what tells it.
     recorded = [entry.repo for entry in concerned if POWERS[entry.level].recorded]
     enqueue(conn, [effects.pin_backend(repo) for repo in recorded], now)

@@ -11,6 +11,7 @@ from levels.outcomes import Outcome
 from relay.effects import Kind
 from relay.plan import BY_LABEL, LIVE, Decision, Purpose
 from relay.store.checks import CheckTerms, touch_head
+from relay.store.circuits import try_backends
 from relay.store.outbox import revive
 from relay.store.tables import Change, Check, Dispatch
 from relay.terms import Terms
@@ -149,6 +150,8 @@ def _replan(
                 "b_now": now,
             },
         )
+    # Whoever asks for this, a person or a circuit, has a reason to hope.
+    try_backends(conn, sorted({row.backend for row in rows}), now)
     for head_sha in sorted({row.head_sha for row in rows}):
         touch_head(conn, head_sha, terms, now)
     effect = "dispatch" if state == "planned" else "decide_paths"

@@ -20,6 +20,7 @@ from relay.store.engine import Store, StoreDownError
 from relay.store.forwarding import revive_forwards
 from relay.store.queue import end_groups
 from relay.store.retention import KEEP, forget
+from relay.store.returning import bring_back, probe
 
 log = structlog.get_logger(__name__)
 
@@ -81,6 +82,11 @@ class Sweep:
         asked = 0
 
         acts = await self._store.write(lambda conn: end_expired(conn, self._terms, now))
+        back, probed = await self._store.write(
+            lambda conn: (bring_back(conn, self._terms, now), probe(conn, self._terms, now))
+        )
+        for repo in back:
+            log.info("backend_back", backend=str(repo))
         for repo in acts.pauses:
             log.info("pause_expired", backend=str(repo))
         for repo in acts.demotions:
@@ -106,7 +112,7 @@ class Sweep:
                 reason=one.reason,
             )
         healed = await self._heal(now)
-        if acts.pauses or acts.told or asked or every or healed:
+        if acts.pauses or acts.told or back or probed or asked or every or healed:
             self._wake()
         await self._forget(now)
         self.last_turn = self._now()

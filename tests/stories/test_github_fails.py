@@ -205,39 +205,6 @@ def test_a_redelivery_revives_what_was_given_up(world: World) -> None:
     assert 1 == len(backend.wait_for_runs())
 
 
-def test_an_hour_without_github_loses_nothing(each_world: World) -> None:
-    """Webhooks are taken all the while; afterwards every head is sent but those that were replaced meanwhile."""
-    world = each_world
-    backends = [world.backend(f"org{number}/backend", "L1", SILENT) for number in range(3)]
-    world.start()
-    down = world.sim.faults.add(Fault(Kind.SERVER_ERROR, times=None, status=503))
-
-    prs = [world.up.open_pull_request(title=f"Change {number}") for number in range(4)]
-    replaced = prs[0].head_sha
-    for minutes in (10, 20):
-        world.pass_time(timedelta(minutes=minutes))
-    prs[0].push()
-    newest = world.up.open_pull_request(title="The newest")
-    world.hushed()
-    world.clock.advance(timedelta(minutes=29))
-    world.hushed()
-    answers = [delivery.response.status for delivery in world.sim.deliveries if delivery.event == "pull_request"]
-    assert [202] * 6 == answers
-    assert [] == world.sim.log.dispatches()
-    world.sim.faults.remove(down)
-    # The longest wait that any of them can have by now is three hours and a fifth.
-    world.clock.advance(timedelta(hours=4))
-    for backend in backends:
-        backend.wait_for_runs(5)
-    world.idle()
-
-    for backend in backends:
-        told = [one.body["client_payload"]["relay"]["change"]["head_sha"] for one in backend.dispatches]
-        assert {newest.head_sha, *(pr.head_sha for pr in prs)} == set(told)
-        assert 5 == len(told)
-        assert replaced not in told
-
-
 @pytest.mark.slow
 def test_after_an_outage_the_newest_heads_go_first(world: World) -> None:
     """People look at what they pushed last, so what queued up longest does not hold it up."""
