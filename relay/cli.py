@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -20,7 +21,7 @@ from allowlist.parse import MAX_BYTES, check
 from relay.cli_backend import backend_app
 from relay.cli_db import add_database_commands
 from relay.cli_deliveries import deliveries_app
-from relay.cli_open import opener
+from relay.cli_open import DEFAULT_URL, DatabaseUrl, opener
 from relay.cli_replay import add_replay_command
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
 from relay.store import schema
@@ -43,8 +44,6 @@ app.add_typer(db_app, name="db")
 
 # What somebody who starts a command can set right, so each is told in a line and never by a traceback.
 _CORRECTABLE = (SettingsError, StoreDownError, DBAPIError, ArgumentError, ModuleNotFoundError)
-
-DatabaseUrl = Annotated[str, typer.Option(envvar="CRCR_DATABASE_URL", help="SQLite or PostgreSQL.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -83,6 +82,7 @@ def serve(
 ) -> None:
     """Serve until told to stop. Exits with 2 and one line per fault when the settings or the database are unusable."""
     from relay.app import build
+    from relay.rotation import SecretFiles
     from relay.serving import run
 
     configure_logs()
@@ -93,7 +93,7 @@ def serve(
             raise SettingsError(
                 f"CRCR_DATABASE_URL: --role {role} needs PostgreSQL; on SQLite one process does both, without --role"
             )
-        relay = build(settings)
+        relay = build(settings, secret_files=SecretFiles.of(os.environ))
     try:
         run(relay, host=host, port=port, role=role)
     except OSError as error:
@@ -124,7 +124,7 @@ def check_allowlist(
 def why(
     number: Annotated[int, typer.Argument(help="The pull request's number.", min=1)],
     backend: Annotated[str, typer.Argument(help="The backend, OWNER/REPO.")],
-    database_url: DatabaseUrl = "sqlite:///crcr.db",
+    database_url: DatabaseUrl = DEFAULT_URL,
 ) -> None:
     """Prints one line per event of the pull request, oldest first. Exits with 1 when nothing is known of it."""
     from relay.phrases import why_line
@@ -169,7 +169,7 @@ def override(
 
 
 @db_app.command(help="Bring the database to the newest schema.")
-def migrate(database_url: DatabaseUrl = "sqlite:///crcr.db") -> None:
+def migrate(database_url: DatabaseUrl = DEFAULT_URL) -> None:
     """Safe to run while replicas serve, and again."""
     with _opened(database_url) as store:
         schema.upgrade(store.write_engine)

@@ -14,6 +14,7 @@ import typer
 
 from relay.acts_read import named, parse_words
 from relay.cli_backend import user_name
+from relay.cli_open import DEFAULT_URL, DatabaseUrl
 from relay.cli_times import parse_past
 from relay.clock import system_now
 from relay.store import backup, schema
@@ -30,9 +31,7 @@ from relay.store.backup import BackupError, Held
 from relay.store.engine import Store
 from relay.store.presence import missing_file
 
-DatabaseUrl = Annotated[str, typer.Option(envvar="CRCR_DATABASE_URL", help="SQLite or PostgreSQL.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-DEFAULT_URL = "sqlite:///crcr.db"
 
 
 def add_database_commands(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -11,6 +14,25 @@ from relay.settings import Settings
 from relay.store import schema
 from relay.store.engine import Store
 from relay.store.presence import missing_file
+
+_VARIABLE = "CRCR_DATABASE_URL"
+DEFAULT_URL = "sqlite:///crcr.db"
+
+
+def _or_from_file(context: typer.Context, value: str) -> str:
+    """What the variable's file holds, where nothing else was said: commands look where the service does."""
+    path = os.environ.get(f"{_VARIABLE}_FILE")
+    source = context.get_parameter_source("database_url")
+    if path is None or source is None or source.name != "DEFAULT":
+        return value
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{_VARIABLE}_FILE: cannot read {path!r}: {type(error).__name__}") from None
+
+
+#: For commands that need the database and no other setting.
+DatabaseUrl = Annotated[str, typer.Option(envvar=_VARIABLE, callback=_or_from_file, help="SQLite or PostgreSQL.")]
 
 #: Gives the opened database and the settings it was opened by, for as long as a command works.
 Opened = Callable[[], contextlib.AbstractContextManager[tuple[Store, Settings]]]

@@ -376,3 +376,19 @@ def test_a_doctor_says_what_the_relay_does_without(sim: Simulator, tmp_path: Pat
 def test_the_scene_of_the_demo_covers_every_level() -> None:
     """Six backends, and no level left out."""
     assert (6, {"L1", "L2", "L3", "L4"}) == (len(ACTORS), {actor.level.name for actor in ACTORS})
+
+
+def test_commands_look_for_the_database_where_the_service_does(tmp_path: Path) -> None:
+    """Its URL may be in a file, since it holds a password; one made elsewhere would be of no use."""
+    (tmp_path / "url").write_text(f"sqlite:///{tmp_path}/named.db\n")
+
+    done = crcr("db", "migrate", cwd=tmp_path, database_url_file=tmp_path / "url")
+    (line,) = [
+        line
+        for line in crcr("db", "migrate", cwd=tmp_path, database_url_file="gone").stderr.splitlines()
+        if "FILE" in line
+    ]
+
+    assert 0 == done.returncode, done.stderr
+    assert ["named.db"] == [path.name for path in tmp_path.glob("*.db")]
+    assert "CRCR_DATABASE_URL_FILE: cannot read 'gone': FileNotFoundError" in line
