@@ -1,10 +1,12 @@
 """The reviewer's page shows the tables that are in force, and no others."""
 
+from datetime import timedelta
 from pathlib import Path
 
 from allowlist.model import Level
 from levels.outcomes import GATE_TABLE, WORST_FIRST, GateEffect, Outcome
 from levels.powers import POWERS, Powers, Show
+from relay.store.asking import ASKED_WITHIN, MOST_COMMENTS, MOST_PRESSES
 
 PAGE = Path(__file__).parents[2] / "levels" / "README.md"
 YES = {"yes": True, "no": False}
@@ -42,3 +44,11 @@ def test_the_outcome_table_on_the_page_is_the_one_in_force() -> None:
 def test_the_order_of_conclusions_on_the_page_is_the_one_in_force() -> None:
     """A reviewer who reads that the worst decides must know what worse is."""
     assert f"The worst leg decides: {', '.join(WORST_FIRST)}, in this order." in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_bounds_of_asking_on_the_page_are_those_in_force() -> None:
+    """Whoever gets no answer finds the reason here."""
+    said = f"Within an hour one person may write {MOST_COMMENTS} commands and press {MOST_PRESSES} buttons on a pull"
+
+    assert timedelta(hours=1) == ASKED_WITHIN
+    assert said in " ".join(PAGE.read_text(encoding="utf-8").split())
