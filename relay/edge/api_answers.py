@@ -37,6 +37,7 @@ def change_detail(page: ChangePage, place: Place) -> models.ChangeDetail:
         checks=[models.CheckModel.model_validate(check) for check in page.checks],
         heads=[models.HeadModel.model_validate(head) for head in page.heads],
         deliveries=list(page.deliveries),
+        asked=[models.AskedModel.model_validate(one) for one in page.asked],
     )
 
 
@@ -51,6 +52,7 @@ def _backend_on_change(one: BackendOnChange) -> models.BackendOnChangeModel:
         meaning=meaning(facts),
         todo=todo(facts),
         dispatch=_dispatch(one.told),
+        override=None if facts.override is None else models.OverrideModel.model_validate(facts.override),
         missing_versions=list(facts.missing_versions),
         elsewhere=None if one.elsewhere is None else models.ElsewhereModel.model_validate(one.elsewhere),
         base=None if facts.base is None else models.OnBaseModel.model_validate(facts.base),
@@ -87,6 +89,9 @@ def _dispatch(told: Told) -> models.DispatchModel:
         late=facts.late,
         observed_at=facts.observed_at,
         observe_note=facts.observe_note,
+        cause=facts.cause,
+        rerun_at=facts.rerun_at,
+        rerun_by=facts.rerun_by,
     )
 
 

@@ -207,6 +207,32 @@ class DispatchModel(Model):
     late: bool = Field(description="A report came after we had concluded")
     observed_at: datetime | None = Field(description="When GitHub was last asked about its runs")
     observe_note: str = Field(description="What GitHub shows beside the claims, or why nothing can be seen there")
+    cause: str = Field(description="Who or what asked for it to be told anew; empty for a webhook's own dispatch")
+    rerun_at: datetime | None = Field(description="When its runs were last asked for again")
+    rerun_by: str = Field(description="By whom; empty where nobody did")
+
+
+class OverrideModel(Model):
+    """A person who answers for the backend on this commit, in place of a result."""
+
+    who: str
+    why: str
+    at: datetime
+    number: int | None = Field(description="The pull request it was written on")
+
+
+class AskedModel(Model):
+    """What somebody asked for by a comment or a button, and what became of it."""
+
+    at: datetime
+    sender: str
+    role: str | None = Field(description="At GitHub; null until it has told")
+    source: str = Field(description="comment, action (a button of ours), check_run or check_suite")
+    verb: str
+    backend: str = Field(description="As it was written; empty where none was named")
+    words: str = Field(description="An override's reason, or what could not be understood")
+    state: str = Field(description="asked, done, refused or failed")
+    outcome: str = Field(description="Why, or what was done")
 
 
 class BackendOnChangeModel(Model):
@@ -220,6 +246,7 @@ class BackendOnChangeModel(Model):
     meaning: str = Field(description="What its outcome means")
     todo: str = Field(description="What to do about it; empty where there is nothing to do")
     dispatch: DispatchModel
+    override: OverrideModel | None = Field(description="Null where nobody answers for it")
     missing_versions: list[str] = Field(description="Backend versions of its entry that have not reported")
     elsewhere: ElsewhereModel | None = Field(description="For a backend without a good result: how it does elsewhere")
     base: OnBaseModel | None = Field(description="Null where no test failed by name, or there is no base")
@@ -259,3 +286,4 @@ class ChangeDetail(Model):
     checks: list[CheckModel]
     heads: list[HeadModel] = Field(description="Other heads of the same pull request or ref, newest first")
     deliveries: list[str] = Field(description="The webhooks that concerned it, newest first")
+    asked: list[AskedModel] = Field(description="What people asked for here, newest first")

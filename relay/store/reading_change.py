@@ -253,7 +253,7 @@ def _bad(outcome: Outcome) -> bool:
 
 def _told(row: Any, facts: DispatchFacts) -> Told:
     """The same with every text as one line of bounded length."""
-    override = facts.override
+    said = facts.override
     clean = replace(
         facts,
         reason=name_of(facts.reason, 300),
@@ -261,7 +261,7 @@ def _told(row: Any, facts: DispatchFacts) -> Told:
         cause=name_of(facts.cause, 300),
         rerun_by=name_of(facts.rerun_by, 120),
         base=None if facts.base is None else replace(facts.base, branch=name_of(facts.base.branch)),
-        override=None if override is None else replace(override, why=name_of(override.why, 500)),
+        override=None if said is None else replace(said, who=name_of(said.who, 120), why=name_of(said.why, 500)),
     )
     return Told(clean, row.purpose, row.event_type, row.delivery_id, row.origin_delivery)
 
