@@ -19,9 +19,7 @@ from relay.store.overrides import overrides_of
 from relay.store.queued import members_of
 from relay.store.reported import failed_tests, has_failed, leg_facts
 from relay.store.tables import Change, Check, Delivery, Dispatch, Job, Report
-from relay.store.told import DISPATCHES, dispatch_facts, outcome_of
-
-__all__ = ["load_check", "outcome_of"]
+from relay.store.told import DISPATCHES, dispatch_facts
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]

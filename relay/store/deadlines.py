@@ -19,13 +19,13 @@ from levels.lifecycle import Expectation, stand
 from levels.outcomes import UNSETTLED, Conclusion, Outcome
 from levels.witness import at_deadline
 from relay.effects import Kind
-from relay.store.check_facts import outcome_of
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.dispatching import load_to_send, note_backend_error, note_undelivered
 from relay.store.observations import NOTHING, Seen, load_seen
 from relay.store.observing import OBSERVED_LEVELS, ask_now
 from relay.store.outbox import dead_of
 from relay.store.tables import Audit, Change, Dispatch, Effect, Job
+from relay.store.told import outcome_of
 from relay.terms import Terms
 from relay.words import clock, deadline_sentence, outcome_phrase
 
