@@ -114,16 +114,19 @@ class Spent:
             hour = (*hour, (long, created))
         return Spent((*minute, (slot, points, contents)), hour)
 
-    def free_at(self, price: Price, *, urgent: bool) -> datetime | None:
-        """When there is room for this; None where there is now. ``self`` must be ``recent``."""
-        most = POINTS_WITH_GATES if urgent else POINTS_A_MINUTE
+    def free_at(self, price: Price, *, urgent: bool, times: float = 1.0) -> datetime | None:
+        """When there is room for this; None where there is now. ``self`` must be ``recent``.
+
+        ``times`` is how many of GitHub's minutes pass in one of ours, where time is squeezed.
+        """
+        most = times * (POINTS_WITH_GATES if urgent else POINTS_A_MINUTE)
         waits = [
             _room([(slot, points) for slot, points, _ in self.minute], price.points, most, _SLOT, _MINUTE),
         ]
         if price.contents:
             created = [(slot, contents) for slot, _, contents in self.minute]
-            waits.append(_room(created, price.contents, CONTENTS_A_MINUTE, _SLOT, _MINUTE))
-            waits.append(_room(list(self.hour), price.contents, CONTENTS_AN_HOUR, _LONG_SLOT, _HOUR))
+            waits.append(_room(created, price.contents, times * CONTENTS_A_MINUTE, _SLOT, _MINUTE))
+            waits.append(_room(list(self.hour), price.contents, times * CONTENTS_AN_HOUR, _LONG_SLOT, _HOUR))
         return max((wait for wait in waits if wait is not None), default=None)
 
 
@@ -137,7 +140,7 @@ def _first(now: datetime, length: timedelta, window: timedelta) -> int:
 
 
 def _room(
-    slots: list[tuple[int, int]], wanted: int, most: int, length: timedelta, window: timedelta
+    slots: list[tuple[int, int]], wanted: int, most: float, length: timedelta, window: timedelta
 ) -> datetime | None:
     over = sum(spent for _, spent in slots) + wanted - most
     if over <= 0:

@@ -67,6 +67,11 @@ class Pace:
     scale: float = 1.0
     share: float = 0.5
 
+    @property
+    def budgets(self) -> float:
+        """How many of GitHub's budgets a minute of ours has: who squeezes time squeezes those minutes too."""
+        return 1 / min(1.0, self.scale)
+
     def stretch(self, wait: timedelta) -> timedelta:
         """The wait, a fifth longer or shorter at most."""
         return wait * self.scale * (0.8 + 0.4 * self.share)

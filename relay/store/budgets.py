@@ -37,9 +37,9 @@ class Account:
     spent: Spent
     changed: bool = False
 
-    def take(self, price: Price, now: datetime, *, urgent: bool) -> bool:
-        """Spend this if there is room; otherwise it is noted from when on there is."""
-        at = self.spent.free_at(price, urgent=urgent)
+    def take(self, price: Price, now: datetime, *, urgent: bool, times: float = 1.0) -> bool:
+        """Spend this if there is room in so many budgets; otherwise it is noted from when on there is."""
+        at = self.spent.free_at(price, urgent=urgent, times=times)
         self.changed = True
         if at is None:
             self.spent = self.spent.plus(price, now)

@@ -262,7 +262,8 @@ class _Admission:
         if self._running[row.pacing] >= IN_FLIGHT:
             return self._shut(row.pacing)
         urgent = is_urgent(row.priority)
-        return self.accounts[row.pacing].take(price_of(kind, row.attempts), self.now, urgent=urgent)
+        price = price_of(kind, row.attempts)
+        return self.accounts[row.pacing].take(price, self.now, urgent=urgent, times=self._pace.budgets)
 
     def _begun(self, keys: Sequence[str], pacing: str) -> None:
         self._running[pacing] += 1

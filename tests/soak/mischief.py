@@ -14,8 +14,8 @@ from tests.soak.fleet import Manner, Member
 #: Nobody, or somebody who could not answer: not what is asked about here.
 _NO_ANSWER = frozenset({0, 429, 500, 502, 503, 504})
 DECOY = "d" * 40
-#: A body of two megabytes, and one that is merely long.
-_HUGE, _LONG = "x" * 2_000_000, "y" * 20_000
+#: A body of nine megabytes, more than is read, and one that is merely long.
+_HUGE, _LONG = "x" * 9_000_000, "y" * 20_000
 
 
 @dataclass(frozen=True, slots=True)
