@@ -321,11 +321,15 @@ class History:
         )
 
     def _next_due(self) -> datetime | None:
-        """When the next check is to be looked at, or a lease ends that keeps one from it."""
+        """When the next check is to be looked at, or a lease ends that keeps one from it.
+
+        A dispatch whose lease has ended and that nobody takes up waits for its account's limit, perhaps for hours.
+        """
         due = func.min(func.coalesce(_effect.c.lease, _effect.c.due))
+        looks = _effect.c.kind == Kind.RECONCILE_CHECK.value
         waiting = or_(
-            and_(_effect.c.state == "ready", _effect.c.kind == Kind.RECONCILE_CHECK.value),
-            _effect.c.state == "running",
+            and_(_effect.c.state == "ready", looks),
+            and_(_effect.c.state == "running", or_(looks, _effect.c.lease >= self.clock.now())),
         )
         found: datetime | None = self.store.read_now(lambda conn: conn.execute(select(due).where(waiting)).scalar())
         return found
