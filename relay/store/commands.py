@@ -156,6 +156,17 @@ def done_for(conn: Connection, sender: str, head_sha: str, verbs: Sequence[str])
     return int(conn.execute(counted).scalar() or 0)
 
 
+def last_role(conn: Connection, sender: str) -> str | None:
+    """The role that GitHub told of this person last, at whatever they asked for; None where it never told one."""
+    role: str | None = conn.execute(
+        select(_command.c.role)
+        .where(func.lower(_command.c.sender) == sender.lower(), _command.c.role.is_not(None))
+        .order_by(_command.c.id.desc())
+        .limit(1)
+    ).scalar()
+    return role
+
+
 def finish(conn: Connection, command_id: int, *, state: str, role: str | None, outcome: str, now: datetime) -> bool:
     """Note how a command ended; False where that was noted before."""
     ended = conn.execute(

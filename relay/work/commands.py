@@ -19,6 +19,7 @@ from relay.commands import PREFIX, Verb
 from relay.facts import CheckFacts, Place
 from relay.github.observed import Role
 from relay.github.port import GitHub
+from relay.markup import plain
 from relay.replies import answer, help_text, status_text
 from relay.store import commands
 from relay.store.checks import CheckTerms
@@ -31,6 +32,9 @@ from relay.work.acts import Act, Done, override, rerun, run
 from relay.work.outbox import Note
 
 log = structlog.get_logger(__name__)
+
+#: Who an act of the relay itself is put down to.
+SELF = "relay"
 
 _RUNS = (Verb.RUN.value, Verb.RERUN.value)
 
@@ -79,12 +83,32 @@ class CommandRunner:
         return lambda conn, now: self._decide(conn, row, role, now)
 
     def gave_up(self, effect: Claimed, detail: str) -> Note:
-        """GitHub did not tell the sender's role, so nothing is done and nobody answered."""
+        """GitHub did not tell the sender's role, so nothing is done.
+
+        That is put on record, and told to whoever would have an answer without being asked who they are: the author,
+        and somebody whom GitHub named with a role before. To others we say nothing, as ever.
+        """
 
         def failed(conn: Connection, now: datetime) -> None:
-            commands.finish(conn, effect.subject_id, state="failed", role=None, outcome=detail, now=now)
+            row = commands.load_command(conn, effect.subject_id)
+            if row is None or row.state != "asked":
+                return
+            subject = f"{plain(_shown(row), 100)} by {plain(row.sender, 60)}"
+            on = f"pull request {row.number}" if row.number is not None else f"commit {row.head_sha}"
+            commands.audit(
+                conn, who=SELF, what="command given up", subject=f"{subject} on {on}", why=detail, after="", now=now
+            )
+            heard = row.head_sha is not None and self._known(conn, row, row.head_sha)
+            said = "Not done: GitHub did not tell for hours what you may ask for here. Please ask again."
+            self._end(conn, row, None, _Ended("failed", (said,), detail, heard=heard), now)
 
         return failed
+
+    def _known(self, conn: Connection, row: CommandRow, head_sha: str) -> bool:
+        is_author = row.sender.lower() in commands.authors_of(conn, head_sha, row.number)
+        named = (commands.last_role(conn, row.sender) or Role.NONE.name).upper()
+        role = Role[named] if named in Role.__members__ else Role.NONE
+        return rule(Verb.HELP, role, is_author=is_author)[0] is not Ruling.UNHEARD
 
     def _decide(self, conn: Connection, row: CommandRow, role: Role, now: datetime) -> None:
         self._end(conn, row, role, self._ruled(conn, row, role, now), now)
