@@ -97,3 +97,20 @@ def oncall_text(one: DispatchFacts, head_sha: str, url: str, at: datetime, place
         [Section((head,), (), ""), *base, *combinations(one, page), *tests(one, page), Section((rerun,), (), "")],
         _ROOM,
     )
+
+
+_NOTHING_LEFT = "On-call: nothing is left to do."
+
+
+def passing_text(one: DispatchFacts, head_sha: str, at: datetime, before: str) -> str:
+    """The same comment once the backend passes again; ``before`` is what it said of the failure, kept folded."""
+    head = (
+        f"`{one.backend}` ({one.level or one.level_then}) passes again: on commit `{head_sha[:12]}` at {clock(at)}. "
+        f"{_NOTHING_LEFT}"
+    )
+    return "\n".join([head, "", "<details><summary>What had failed</summary>", "", before, "", "</details>"])
+
+
+def tells_of_passing(body: str) -> bool:
+    """Whether the comment says already that the backend passes again."""
+    return body.partition("\n")[0].endswith(_NOTHING_LEFT)

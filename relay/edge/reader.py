@@ -119,9 +119,7 @@ class Reader:
         """Every decision about a backend for a pull request, oldest first."""
         return await self.store.read(partial(why, number=number, backend=backend))
 
-    async def gaps(
-        self, before: int | None = None, cause: str | None = None, limit: int = USUAL
-    ) -> Page[GapLine]:
+    async def gaps(self, before: int | None = None, cause: str | None = None, limit: int = USUAL) -> Page[GapLine]:
         """What webhooks did not tell, the last found first."""
         return await self.store.read(partial(gap_lines, before=before, cause=cause, limit=limit))
 

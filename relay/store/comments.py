@@ -105,12 +105,20 @@ def load_comment(conn: Connection, comment_id: int) -> CommentRow | None:
     )
 
 
-def head_named(conn: Connection, number: int, topic: str) -> str | None:
-    """The head for which this topic's comment was written last, or None."""
-    found: str | None = conn.execute(
-        select(_comment.c.head_sha).where(_comment.c.number == number, _comment.c.topic == topic)
-    ).scalar()
-    return found
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one topic's comment should say, and the head for which people were last named in it."""
+
+    head_sha: str | None
+    body: str
+
+
+def said_about(conn: Connection, number: int, topic: str) -> Said | None:
+    """What was said about this topic, or None where nothing was."""
+    row = conn.execute(
+        select(_comment.c.head_sha, _comment.c.body).where(_comment.c.number == number, _comment.c.topic == topic)
+    ).first()
+    return None if row is None else Said(row.head_sha, row.body)
 
 
 def note_creating(conn: Connection, comment_id: int, *, creating: bool) -> None:

@@ -1,4 +1,7 @@
-"""The word to a backend's on-calls when its check on a pull request has failed: one comment, edited for later heads."""
+"""The word to a backend's on-calls when its check on a pull request has failed: one comment, edited for later heads.
+
+The first time that it passes afterwards the comment says so, too: who was called need not look any further.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from sqlalchemy import Connection
 from levels.outcomes import Outcome
 from relay.facts import CheckFacts, Place
 from relay.rendering import Rendered
-from relay.replies import oncall_text
+from relay.replies import oncall_text, passing_text, tells_of_passing
 from relay.store.checks import CheckTerms
-from relay.store.comments import head_named, want_comment
+from relay.store.comments import said_about, want_comment
 from relay.words import backend_check_name
 
 #: Outcomes that a backend's own people should look at. A cancelled run was somebody's wish, and what steps down says
@@ -39,10 +42,16 @@ def tell_oncalls(
     numbers = {change.id: change.number for change in facts.open_changes if change.kind == "pull_request"}
     for one in facts.shown(place.overrides):
         number = numbers.get(one.change_id)
-        if number is None or one.outcome not in _CALLS or one.override is not None:
+        if number is None:
             continue
         topic = f"oncall {one.backend}"
-        if head_named(conn, number, topic) == facts.head_sha:
-            continue
-        body = oncall_text(one, facts.head_sha, written.details_url, one.outcome_at, place)
-        want_comment(conn, number, topic, body, terms.upstream, now, head_sha=facts.head_sha)
+        said = said_about(conn, number, topic)
+        if one.outcome in _CALLS and one.override is None:
+            if said is not None and said.head_sha == facts.head_sha and not tells_of_passing(said.body):
+                continue
+            body = oncall_text(one, facts.head_sha, written.details_url, one.outcome_at, place)
+            want_comment(conn, number, topic, body, terms.upstream, now, head_sha=facts.head_sha)
+        elif one.outcome is Outcome.SUCCESS and said is not None and not tells_of_passing(said.body):
+            # People come to a comment hours after it called them. The head stays the one for which they were named.
+            body = passing_text(one, facts.head_sha, one.outcome_at, said.body)
+            want_comment(conn, number, topic, body, terms.upstream, now, head_sha=said.head_sha)

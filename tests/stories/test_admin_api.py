@@ -61,7 +61,9 @@ def test_a_pause_and_its_end_are_in_force_at_once(world: World) -> None:
 
     assert len(backend.wait_for_runs()) == 1
     acts = [(row["who"], row["what"]) for row in world.get("/api/v1/audit")["items"]]
-    assert [("bob", "backend resumed"), ("alice", "backend paused")] == [one for one in acts if one[0] in {"alice", "bob"}][:2]
+    assert [("bob", "backend resumed"), ("alice", "backend paused")] == [
+        one for one in acts if one[0] in {"alice", "bob"}
+    ][:2]
 
 
 def test_a_demoted_backend_blocks_nobody_until_it_is_restored(world: World) -> None:

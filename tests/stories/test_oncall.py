@@ -70,6 +70,27 @@ def test_the_next_commit_that_fails_edits_the_same_comment(world: World) -> None
     assert first[:12] not in told
 
 
+def test_a_later_success_is_told_in_the_same_comment_and_a_failure_after_it_calls_again(world: World) -> None:
+    """Whoever comes to it hours later need not look any further; what had failed is folded away, not lost."""
+    backend, pr = failed(world, flaky(), oncalls=["alice"])
+
+    say(world, pr, "triager", "/crcr rerun org/backend")
+    world.up.wait_for_check(pr.head_sha, GATE, conclusion="success")
+    wait_until(lambda: "passes again" in "".join(called(world, pr)), what="the comment that says so")
+    (passing,) = called(world, pr)
+    pr.push()
+    backend.wait_until_done(2)
+    world.up.wait_for_check(pr.head_sha, GATE, conclusion="failure")
+    wait_until(lambda: pr.head_sha[:12] in "".join(called(world, pr)), what="the comment about the newer commit")
+    (failing,) = called(world, pr)
+
+    assert "`org/backend` (L4) passes again: on commit" in passing.split("\n")[1]
+    assert "<summary>What had failed</summary>" in passing
+    assert "On-call: @alice." in passing
+    assert "passes again" not in failing
+    assert "On-call: @alice." in failing.split("\n")[1]
+
+
 @pytest.mark.parametrize("conclusion", ["skipped", "neutral", "cancelled"])
 def test_what_is_no_failure_calls_nobody(world: World, conclusion: str) -> None:
     """A step down is told in the check alone, and a cancelled run was somebody's wish."""
