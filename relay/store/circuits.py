@@ -170,7 +170,9 @@ def _conclude(book: Book, key: str, contact: Contact, now: datetime, pace: Pace)
         elif key == GITHUB and circuit is not None:
             book.put(key, circuit.worked(now))
         return
-    blamed = contact.down or (contact.refused and key == backend_key(contact.subject))
+    # While GitHub as a whole is away, nothing is held against a backend: it would be switched off for somebody else.
+    down = contact.down and not (key == backend_key(contact.subject) and _is_shut(book, GITHUB))
+    blamed = down or (contact.refused and key == backend_key(contact.subject))
     if blamed:
         who = contact.pacing if key == GITHUB else str(contact.effect_id)
         failure = Failure(who, contact.reason, contact.detail, contact.refused, contact.not_before)
@@ -179,13 +181,18 @@ def _conclude(book: Book, key: str, contact: Contact, now: datetime, pace: Pace)
         book.put(key, circuit.worked(now))
 
 
+def _is_shut(book: Book, key: str) -> bool:
+    circuit = book.circuits.get(key)
+    return circuit is not None and circuit.shut_off
+
+
 def _hope(book: Book, before: Mapping[str, Circuit], now: datetime) -> None:
-    """What one account learned is worth a probe of the others that had no answer either: it may have been GitHub."""
+    """What one account learned is worth a probe of all that had no answer either: it may have been GitHub."""
     back = [key for key in book.changed if key != HUD_PACING and _is_account(key) and _reopened(book, before, key)]
     if not back:
         return
     for key, circuit in list(book.circuits.items()):
-        if circuit.state is State.OPEN and key != HUD_PACING and circuit.backend is None and not circuit.due(now):
+        if circuit.state is State.OPEN and key != HUD_PACING and not circuit.refusing and not circuit.due(now):
             book.put(key, _probe_now(circuit, now))
 
 
