@@ -69,8 +69,9 @@ def again(
     except UnreadableGroundError as error:
         raise NotReplayableError(f"what it was decided from cannot be read: {error}") from None
     listed = instead if instead is not None else versions.get(stood_on.digest)
-    if listed is None:
+    if listed is None and stood_on.digest:
         raise NotReplayableError("the allowlist that was in force is forgotten")
+    listed = listed or Allowlist()  # An empty one has no digest.
     found = decide_again(stood_on, listed, delivery_id, received_at)
     return Again(len(json.loads(plan)), differences(plan, found))
 
