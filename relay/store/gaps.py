@@ -291,7 +291,7 @@ def claim_asking(conn: Connection, app_id: str, most: int, now: datetime) -> tup
             _gap.c.asking_at.is_(None),
             due,
         )
-        .order_by(_gap.c.updated_at.desc(), _gap.c.id.desc())
+        .order_by(_gap.c.updated_at.desc(), _gap.c.github_id.desc())
         .limit(most)
         .with_for_update(skip_locked=True)
     )
