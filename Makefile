@@ -8,7 +8,7 @@ WORKERS ?= 2
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check bench crash mutate lock clean
+.PHONY: help demo test quick check bench crash soak mutate lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,9 @@ bench: $(VENV)/dev.stamp ## The figures of the speed table, printed
 
 crash: $(VENV)/dev.stamp ## Kill the relay beside every commit and request of a story, on both databases, half an hour
 	@$(PY) -m tests.crash
+
+soak: $(VENV)/dev.stamp ## A week of traffic in under an hour, with faults of every kind (MINUTES=1.5: a piece of it)
+	@$(PY) -m tests.soak $(if $(MINUTES),--minutes $(MINUTES) --deadline 30) $(SOAK)
 
 mutate: $(VENV)/dev.stamp ## Flip every rule, one at a time: each flip must fail a test
 	@$(PY) tests/mutate/run.py

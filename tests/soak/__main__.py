@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.benchmarks.site import Databases
+from tests.soak.fleet import DEADLINE_SECONDS
 from tests.soak.soak import WEEK_MINUTES, Outcome, Plan, Soak
 
 
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--week-minutes", type=float, default=WEEK_MINUTES, help="the week's length (%(default)s)")
     parser.add_argument("--pairs", type=int, default=None, help="end once so many dispatches were made")
     parser.add_argument("--seed", type=int, default=1, help="what happens (default: %(default)s)")
+    parser.add_argument("--deadline", type=int, default=DEADLINE_SECONDS, help="seconds a backend has (%(default)s)")
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL, which comes as a wheel")
     parser.add_argument("--database-url", help="on this database, which must be empty")
     parser.add_argument("--processes", type=int, default=1, help="replicas of the relay; needs PostgreSQL")
@@ -34,6 +36,7 @@ def main() -> int:
         pairs=options.pairs,
         seed=options.seed,
         replicas=options.processes,
+        deadline=options.deadline,
     )
     with tempfile.TemporaryDirectory(prefix="crcr-soak-") as made:
         folder = options.keep or Path(made)

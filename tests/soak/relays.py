@@ -94,15 +94,6 @@ class Replica:
         """Whether it ended by itself, which it never may."""
         return self._process is not None and self._process.poll() is not None
 
-    def metric(self, name: str) -> float | None:
-        """One figure of its own page; None where it does not answer."""
-        try:
-            with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
-                lines = answer.read().decode().splitlines()
-        except OSError:
-            return None
-        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
-
     def cpu(self) -> float:
         """Seconds of CPU of the present life."""
         if self._process is None:

@@ -166,5 +166,6 @@ class People:
     def _comments(self) -> Sequence[Delivery]:
         who = self._chance.choice(("triager", "writer", "contributor", "stranger"))
         backend = self._chance.choice(self._backends)
-        text = self._chance.choice(("/crcr status", f"/crcr run {backend}", "/crcr rerun", "Thanks! @everyone", f"/crcr override {backend} ok"))
+        words = ("/crcr status", f"/crcr run {backend}", "/crcr rerun", f"/crcr override {backend} ok", "Thanks! @all")
+        text = self._chance.choice(words)
         return self._up.comment(self._any(), who, text)

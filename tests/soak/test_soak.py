@@ -1,0 +1,52 @@
+"""A moment of the week in `make test`; CI plays a minute and a half of it, `make soak` all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from allowlist.parse import parse
+from tests.soak.__main__ import table
+from tests.soak.fleet import BACKENDS, MISCHIEF, allowlist, fleet
+from tests.soak.soak import Plan, Soak
+from tests.soak.traffic import DAYS, EVENTS_A_DAY, moments
+from tests.soak.weather import Blow, forecast
+
+
+def test_the_fleet_is_what_was_asked_for() -> None:
+    """Sixty backends over all levels, all of their entries in force, a tenth of them misbehaving."""
+    members = fleet()
+    listed = parse(allowlist(members))
+
+    assert BACKENDS == len(members) == len(listed.entries)
+    assert () == listed.faults
+    assert BACKENDS // 10 <= sum(member.manner in MISCHIEF for member in members) <= BACKENDS // 5
+    assert {"L1", "L2", "L3", "L4"} == {member.level for member in members}
+
+
+def test_a_week_has_all_its_events_and_every_kind_of_trouble() -> None:
+    """The same seed gives the same week."""
+    assert EVENTS_A_DAY * DAYS <= len(moments(3, 2_000.0)) < EVENTS_A_DAY * DAYS + 100
+    assert moments(3, 2_000.0) == moments(3, 2_000.0)
+    spells = forecast(3, 2_000.0, ["org/backend"])
+    assert set(Blow) == {spell.blow for spell in spells}
+    assert spells == forecast(3, 2_000.0, ["org/backend"])
+    assert Blow.KILL not in {spell.blow for spell in forecast(3, 30.0, ["org/backend"], kills=False)}
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_a_moment_of_the_week_keeps_every_promise(tmp_path: Path, sqlite_template: Path) -> None:
+    """A real process, killed once, under faults: nothing is lost, nothing told twice without a reason, no gate open."""
+    database = tmp_path / "relay.db"
+    database.write_bytes(sqlite_template.read_bytes())
+    said: list[str] = []
+    plan = Plan(minutes=0.15, week_minutes=60.0, backends=24, deadline=8, trouble_every=3.0, patience=60.0)
+
+    outcome = Soak(plan, tmp_path, f"sqlite:///{database}", said.append).play()
+
+    assert outcome.ok, "\n".join((*said, table(outcome)))
+    assert outcome.verdict.pairs > 20
+    assert outcome.verdict.callbacks_accepted > 10
+    assert 1 == outcome.faults[Blow.KILL]
