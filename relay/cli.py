@@ -21,6 +21,7 @@ from allowlist.parse import MAX_BYTES, check
 from relay.cli_backend import backend_app
 from relay.cli_db import add_database_commands
 from relay.cli_deliveries import deliveries_app
+from relay.cli_gaps import add_gaps_command
 from relay.cli_open import DEFAULT_URL, DatabaseUrl, opener
 from relay.cli_replay import add_replay_command
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
@@ -279,6 +280,7 @@ app.add_typer(backend_app(load=load_settings, told_in_a_line=_told_in_a_line, un
 add_database_commands(db_app, told_in_a_line=_told_in_a_line, unusable=_unusable)
 _opened_by_settings = opener(load=load_settings, told_in_a_line=_told_in_a_line, unusable=_unusable)
 app.add_typer(deliveries_app(opened=_opened_by_settings, unusable=_unusable), name="deliveries")
+add_gaps_command(app, opened=_opened_by_settings, unusable=_unusable)
 add_replay_command(app, opened=_opened_by_settings, unusable=_unusable)
 
 

@@ -28,6 +28,7 @@ from relay.store.tables import (
     Delivery,
     Dispatch,
     Effect,
+    Gap,
     Job,
     Observation,
     Override,
@@ -44,6 +45,7 @@ _comment = Comment.__table__  # type: ignore[attr-defined]
 _delivery = Delivery.__table__  # type: ignore[attr-defined]
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 _effect = Effect.__table__  # type: ignore[attr-defined]
+_gap = Gap.__table__  # type: ignore[attr-defined]
 _job = Job.__table__  # type: ignore[attr-defined]
 _observation = Observation.__table__  # type: ignore[attr-defined]
 _override = Override.__table__  # type: ignore[attr-defined]
@@ -190,6 +192,8 @@ def _forget_loose(conn: Connection, before: datetime) -> tuple[int, bool]:
     taken = [len(effect_ids), len(command_ids)]
     for table, old in (
         (_delivery, and_(_delivery.c.received_at < before, _delivery.c.change_id.is_(None))),
+        # As long as a head is here, what was found about it keeps others from being told of it again.
+        (_gap, and_(_gap.c.ended_at < before, ~exists(_change.c.id).where(_change.c.head_sha == _gap.c.head_sha))),
         # Our own conclusions went with their dispatches; what a person or the allowlist changed stays on record.
         (_audit, and_(_audit.c.at < before, _audit.c.who == SELF, _audit.c.what.in_(("deadline", "observed")))),
     ):
