@@ -1,0 +1,111 @@
+"""``crcr gaps``: what webhooks did not tell, by looking at upstream now; and making it good at once.
+
+The running service does the same by itself, at its own pace. This is for somebody who does not want to wait, or wants
+to know first what would be done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from allowlist.model import Allowlist
+from allowlist.parse import UnreadableError, parse
+from relay.cli_open import Opened
+from relay.clock import system_now
+from relay.gaps import Cause
+from relay.github.errors import GitHubError
+from relay.github.port import Address
+from relay.settings import Settings
+from relay.store import documents, gaps
+from relay.store.admin import demotions
+from relay.store.engine import Store
+
+#: Turns do not matter here: somebody asked.
+_AT_ONCE = timedelta(seconds=1)
+
+Heal = Annotated[bool, typer.Option("--heal/--dry-run", help="Make them good now, or only say what would be done.")]
+
+
+def add_gaps_command(app: typer.Typer, *, opened: Opened, unusable: Callable[[str], typer.Exit]) -> None:
+    """Add the command. ``opened`` gives the database and the settings of the service."""
+
+    @app.command("gaps", help="Compare upstream with what was dispatched, and say what is missing, by cause.")
+    def show_gaps(heal: Heal = False) -> None:
+        """Exits with 0 where nothing is missing, or all was made good; with 1 where something is; else with 2."""
+        with opened() as (store, settings):
+            listed = _listed(store, settings)
+            if listed is None:
+                raise unusable("the service has not read an allowlist yet, so nobody can be missing anything")
+            try:
+                left = asyncio.run(_look(settings, listed, heal=heal))
+            except GitHubError as error:
+                raise unusable(f"GitHub: {error.detail}") from None
+        if left:
+            raise typer.Exit(1)
+
+
+def _listed(store: Store, settings: Settings) -> Allowlist | None:
+    """The allowlist that the service has in force."""
+    from relay.work.allowlist import lowered
+
+    kept = store.read_now(lambda conn: documents.load(conn, documents.ALLOWLIST))
+    if kept is None:
+        return None
+    try:
+        allowlist = parse(kept.body, label_prefix=settings.label_prefix)
+    except UnreadableError:
+        return None
+    return lowered(allowlist, store.read_now(demotions), system_now())
+
+
+async def _look(settings: Settings, listed: Allowlist, *, heal: bool) -> int:
+    """Look at all of upstream, say what is missing, and make it good if asked to; returns how much is left."""
+    from relay.app import build
+    from relay.work.gaps import GapSweep
+    from relay.work.upstream import UpstreamLook
+
+    relay = build(settings, migrate=False)
+    try:
+        look = UpstreamLook(store=relay.store, github=relay.github, upstream=Address(settings.upstream), now=relay.now)
+        looked = await look.look(listed, full=True)
+        for one in looked.found:
+            typer.echo(_line(one.gap, heal=heal))
+        if not heal:
+            typer.echo(_count(len(looked.found), "found"))
+            return len(looked.found)
+        sweep = GapSweep(
+            store=relay.store,
+            github=relay.github,
+            terms=relay.terms,
+            listed=lambda: listed,
+            now=relay.now,
+            wake=lambda: None,
+            fresh_id=relay.chance.guid,
+            counts=relay.metrics,
+            every=_AT_ONCE,
+        )
+        await sweep.find_now(listed, full=True)
+        while await sweep.heal_now(listed):
+            pass
+        left = await relay.store.read(gaps.open_by_cause)
+        open_now = sum(count for cause, count in left.items() if cause is not Cause.DELIVERY_FAILED)
+        typer.echo(f"{_count(len(looked.found), 'found')}, {open_now} left; what was planned goes out by the service")
+        return open_now
+    finally:
+        await relay.github.aclose()
+        await relay.http.aclose()
+        relay.close()
+
+
+def _line(gap: gaps.NewGap, *, heal: bool) -> str:
+    told = f"{'telling' if heal else 'would tell'} {gap.detail}" if gap.detail else "nobody is told"
+    return f"{gap.cause.value:<16} {gap.subject} {gap.head_sha[:12]}: {told}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} gap{'' if number == 1 else 's'} {what}"
