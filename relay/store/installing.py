@@ -26,6 +26,9 @@ _effect = Effect.__table__  # type: ignore[attr-defined]
 #: What a dead effect may have died of that an installation mends.
 MENDED = ("not_installed", "missing_permission", "suspended", "forbidden")
 
+#: What is done at upstream beside its checks. What a person asked for is theirs to ask again.
+UPSTREAMS = (Kind.RECONCILE_COMMENT, Kind.CONFIRM_COMMIT)
+
 
 def record_installation(
     conn: Connection,
@@ -43,6 +46,7 @@ def record_installation(
     decisions = _installed(conn, event, concerned, terms, now) if event.grants else _left(conn, event, concerned)
     if event.grants and _reaches(event, terms.upstream):
         decisions += revive_all_checks(conn, MENDED, now)
+        revive(conn, kinds=UPSTREAMS, now=now, reasons=MENDED)
     note_plan(conn, received.delivery_id, decisions)
     return Recorded("accepted", decisions)
 
@@ -84,7 +88,8 @@ def _installed(
         )
     )
     revived = revive_dispatches(conn, dead.scalars().all(), terms, now)
-    revive(conn, kinds=[Kind.PIN_BACKEND], now=now, subjects=repos, reasons=MENDED)
+    # A permission to read actions is often granted late: what ran meanwhile can still be looked at.
+    revive(conn, kinds=[Kind.PIN_BACKEND, Kind.OBSERVE], now=now, subjects=repos, reasons=MENDED)
     return pinned + revived
 
 

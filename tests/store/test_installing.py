@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from allowlist.model import Entry, Level, RepoName
+from relay.effects import Kind, NewEffect
 from relay.events import InstallationEvent, InstalledRepository
 from relay.store.engine import Store
-from relay.store.outbox import claim
+from relay.store.outbox import claim, enqueue
 from relay.store.tables import Backend
 from tests.conftest import Clock
 from tests.relay.planning import XPU, pull_request
@@ -120,3 +121,26 @@ def test_an_unlisted_repository_leaves_only_the_delivery(intake: Intake) -> None
     assert () == intake.take(installation("created", "org/unlisted")).planned
     assert () == intake.take(installation("deleted", "org/unlisted"), "D2").planned
     assert {} == installed(intake)
+
+
+def test_what_upstream_and_backends_refused_for_want_of_a_permission_is_tried_again(intake: Intake) -> None:
+    """Comments and commits at upstream, looks at a backend's runs; what a person had asked for is theirs to repeat."""
+    now = intake.now
+    owed = [
+        NewEffect(Kind.RECONCILE_COMMENT, "c", "account up", subject_id=1),
+        NewEffect(Kind.CONFIRM_COMMIT, "k", "account up", subject_id=1, subject="1" * 40),
+        NewEffect(Kind.RUN_COMMAND, "r", "account up", subject_id=1),
+        NewEffect(Kind.OBSERVE, "o", "account org", subject_id=1, subject="org/xpu"),
+        NewEffect(Kind.OBSERVE, "p", "account elsewhere", subject_id=2, subject="elsewhere/other"),
+    ]
+    intake.store.write_now(lambda conn: enqueue(conn, owed, now))
+    for effect in owed:
+        intake.mark_effects("dead", "missing_permission", effect.kind.value)
+
+    intake.take(replace(installation("new_permissions_accepted"), account="up"), "D1")
+    intake.take(installation("unsuspend"), "D2")
+
+    assert ["ready"] == [state for _, state in intake.effects("reconcile_comment")]
+    assert ["ready"] == [state for _, state in intake.effects("confirm_commit")]
+    assert ["dead"] == [state for _, state in intake.effects("run_command")]
+    assert [("org/xpu", "ready"), ("elsewhere/other", "dead")] == intake.effects("observe")
