@@ -189,6 +189,13 @@ def stopped_text(circuit: Circuit) -> str:
     return f"{said} The last answer: {circuit.detail} It is tried again by itself, and told of what is current then."
 
 
+def waiting_text(circuit: Circuit) -> str:
+    """Why something has not been sent yet, and when that is tried next."""
+    whose = "its" if circuit.backend is not None else "GitHub's" if circuit.key == GITHUB else "its account's"
+    probe = "" if circuit.held_until is None else f", the next probe goes out from {circuit.held_until:%H:%M} UTC on"
+    return f"{whose} circuit is open since {circuit.since:%Y-%m-%d %H:%M} UTC{probe}; the last answer: {circuit.detail}"
+
+
 def backend_key(repo: str) -> str:
     """The key of a backend's circuit."""
     return f"{_BACKEND}{repo}"

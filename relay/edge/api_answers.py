@@ -157,6 +157,7 @@ def backend(line: BackendLine) -> service.BackendModel:
         last_sent_at=line.last_sent_at,
         last_error=line.last_error,
         last_error_at=line.last_error_at,
+        circuit=None if line.circuit is None else service.CircuitModel.model_validate(line.circuit),
         outcomes=[models.OutcomeCountModel.model_validate(count) for count in line.outcomes],
     )
 

@@ -36,6 +36,17 @@ class EntryModel(Model):
     on_silence: str = Field(description="neutral or block")
 
 
+class CircuitModel(Model):
+    """Nothing that is sent to this backend works just now, so it is left alone but for a probe now and then."""
+
+    state: str = Field(description="open, or off where nothing has worked for days")
+    scope: str = Field(description="backend, account or github: what does not answer")
+    since: datetime
+    next_probe: datetime | None
+    reason: str
+    detail: str
+
+
 class BackendModel(Model):
     """A backend: its entry, and what we know of its repository."""
 
@@ -55,6 +66,7 @@ class BackendModel(Model):
     last_sent_at: datetime | None = Field(description="Our last dispatch that GitHub took")
     last_error: str | None
     last_error_at: datetime | None
+    circuit: CircuitModel | None = Field(description="Null: it answers as it should")
     outcomes: list[OutcomeCountModel] = Field(description="How its newest tests ended: 20 in the list, 100 on its own")
 
 
@@ -210,6 +222,7 @@ class WhyModel(Model):
     purpose: str | None
     outcome: Outcome | None
     sent_at: datetime | None
+    waits: str | None = Field(description="What holds it back, where it is planned and something does")
 
 
 class WhyList(Model):

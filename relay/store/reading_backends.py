@@ -12,6 +12,8 @@ from sqlalchemy import Connection, select, union_all
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from levels.outcomes import Outcome
+from relay.circuits import Circuit
+from relay.store.circuits import circuits_of
 from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Page, bounded, name_of, paged
 from relay.store.reading_changes import OutcomeCount
 from relay.store.tables import Backend, Change, Dispatch
@@ -24,6 +26,18 @@ _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 #: Over how many of its newest tests a backend's outcomes are counted, in the list and on its own page.
 COUNTED_IN_LIST = 20
 COUNTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitLine:
+    """What is left alone just now, since when, and when it is tried again. ``scope``: backend, account or github."""
+
+    state: str
+    scope: str
+    since: datetime
+    next_probe: datetime | None
+    reason: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,7 @@ class BackendLine:
     last_sent_at: datetime | None
     last_error: str | None
     last_error_at: datetime | None
+    circuit: CircuitLine | None
     outcomes: tuple[OutcomeCount, ...]
 
 
@@ -99,7 +114,8 @@ def backends(
     page = sorted(name for name in names if after is None or name > str(after))[: limit + 1]
     rows = {row.repo: row for row in conn.execute(select(_backend).where(_backend.c.repo.in_(page)))}
     counts = _outcomes(conn, page[:limit], COUNTED_IN_LIST)
-    lines = [_line(RepoName.parse(name), rows.get(name), listed, counts.get(name, ())) for name in page]
+    shut = circuits_of(conn, page)
+    lines = [_line(RepoName.parse(name), rows.get(name), listed, shut.get(name), counts.get(name, ())) for name in page]
     return paged(lines, limit, page)
 
 
@@ -131,12 +147,21 @@ def backend_page(
         return None
     counts = _outcomes(conn, [str(repo)], COUNTED)
     return BackendPage(
-        _line(repo, row, listed, counts.get(str(repo), ())),
+        _line(repo, row, listed, circuits_of(conn, [str(repo)]).get(str(repo)), counts.get(str(repo), ())),
         paged([_recent(one) for one in told], limit, [str(one.id) for one in told]),
     )
 
 
-def _line(repo: RepoName, row: Any, listed: Allowlist, outcomes: tuple[OutcomeCount, ...]) -> BackendLine:
+def _circuit(shut: Circuit) -> CircuitLine:
+    scope = "backend" if shut.backend is not None else shut.key.partition(" ")[0]
+    return CircuitLine(
+        shut.state.value, scope, shut.since, shut.held_until, shut.reason, name_of(shut.detail, MOST_MESSAGE)
+    )
+
+
+def _line(
+    repo: RepoName, row: Any, listed: Allowlist, shut: Circuit | None, outcomes: tuple[OutcomeCount, ...]
+) -> BackendLine:
     return BackendLine(
         repo=repo,
         entry=listed.get(repo),
@@ -154,6 +179,7 @@ def _line(repo: RepoName, row: Any, listed: Allowlist, outcomes: tuple[OutcomeCo
         last_sent_at=None if row is None else row.last_sent_at,
         last_error=None if row is None or row.last_error is None else name_of(row.last_error, MOST_MESSAGE),
         last_error_at=None if row is None else row.last_error_at,
+        circuit=None if shut is None else _circuit(shut),
         outcomes=outcomes,
     )
 

@@ -9,6 +9,8 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from allowlist.model import RepoName
+from relay.circuits import waiting_text
+from relay.store.circuits import circuits_of
 from relay.store.tables import Change, Delivery, Dispatch
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -35,6 +37,7 @@ class Why:
     purpose: str | None = None
     outcome: str | None = None
     sent_at: datetime | None = None
+    waits: str | None = None  # What holds it back, where it is planned and something does.
 
 
 def why(conn: Connection, number: int, backend: RepoName) -> tuple[Why, ...]:
@@ -61,6 +64,8 @@ def why(conn: Connection, number: int, backend: RepoName) -> tuple[Why, ...]:
             .order_by(_dispatch.c.id)
         )
     }
+    circuit = circuits_of(conn, [str(backend)]).get(str(backend))
+    waits = None if circuit is None or circuit.ends_what_comes else waiting_text(circuit)
     found: list[Why] = []
     for row in deliveries:
         for decision in json.loads(row.plan):
@@ -84,6 +89,7 @@ def why(conn: Connection, number: int, backend: RepoName) -> tuple[Why, ...]:
                     purpose=None if dispatch is None else dispatch.purpose,
                     outcome=None if dispatch is None else dispatch.outcome,
                     sent_at=None if dispatch is None else dispatch.sent_at,
+                    waits=waits if dispatch is not None and dispatch.state == "planned" else None,
                 )
             )
     return tuple(found)
