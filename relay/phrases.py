@@ -189,7 +189,7 @@ def why_line(one: Why) -> str:
         return line + _decision(one.effect, one.reason, one.detail)
     line += became(one.state, one.state_reason or "", one.state_detail or "")
     if one.waits is not None:
-        return f"{line}; it waits: {reason_phrase("", one.waits)}"
+        return f"{line}; it waits: {reason_phrase('waits', one.waits)}"
     if one.state == "sent" and one.sent_at is not None:
         line += f" at {one.sent_at:%H:%M:%S} UTC"
         if one.reason not in {"wanted", "pending_paths"}:
