@@ -69,11 +69,14 @@ def _told(one: DispatchFacts, base: OnBase, branch: str, commit: str) -> str:
         )
     if base.known:
         fail = "fails" if base.known == 1 else "fail"
-        rest = "The other one is" if base.failing - base.known == 1 else "The others are"
-        return f"{base.known:,} of {tests} {fail} on {branch} too ({at}): {KNOWN}. {rest} not."
+        one_left = base.failing - base.known == 1
+        rest = ("The other one does not" if one_left else "The others do not") if base.sure else "Of the others it is"
+        rest += "." if base.sure else " not known."
+        return f"{base.known:,} of {tests} {fail} on {branch} too ({at}): {KNOWN}. {rest}"
     if run.passed:
         return f"{branch} passes there ({at}), so none of this is {KNOWN}."
     if run.named:
-        none = "It is not" if base.failing == 1 else "None of them is"
-        return f"{branch} fails there too ({at}), but by other tests: {none} {KNOWN}."
+        these = "this one does not fail" if base.failing == 1 else "none of these fails"
+        so_far = "" if base.sure else " as far as they are named"
+        return f"{branch} fails there too ({at}), but by other tests{so_far}: {these} there."
     return f"{branch} fails there too ({at}), without naming its tests, so we cannot say whether it is by the same."

@@ -102,7 +102,8 @@ class OnBase:
     """The tests that failed here, held against the same backend's newest result on the base branch.
 
     ``run`` is None while there is no result there. ``known`` of the ``failing`` tests fail there too; ``whole``: they
-    are all that failed here, in every job, and nothing is missing.
+    are all that failed here, in every job, and nothing is missing. ``sure``: every test that failed was named and
+    compared on both sides, so that of the others it is known that they do not fail there.
     """
 
     branch: str
@@ -110,6 +111,7 @@ class OnBase:
     failing: int
     known: int = 0
     whole: bool = False
+    sure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,7 @@ class OnBaseModel(Model):
     failing: int = Field(description="Tests that failed here, over all jobs")
     known: int = Field(description="How many of them fail on the base too")
     whole: bool = Field(description="They are all that failed here, and nothing is missing")
+    sure: bool = Field(description="All tests that failed were named and compared: the others do not fail there")
 
 
 class DispatchModel(Model):

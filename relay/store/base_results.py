@@ -6,7 +6,7 @@ what failed here, one for the newest result on the base, and one each for the te
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ _test = TestResult.__table__  # type: ignore[attr-defined]
 #: Bounds of one look: backends, legs and names of each. What is beyond is not known on the base.
 MOST_BACKENDS = 20
 MOST_LEGS = 5_000
-MOST_NAMES = 5_000
+MOST_NAMES = 2_000
 
 #: The base's result is looked for among a backend's newest dispatches; an older one says little of the base as it is.
 MOST_LOOKED_AT = 2_000
@@ -178,6 +178,9 @@ _COLUMNS = (
     _dispatch.c.change_id,
     _dispatch.c.outcome,
     _dispatch.c.outcome_at,
+    _dispatch.c.legs_expected,
+    _dispatch.c.legs_reported,
+    _dispatch.c.terms,
     _change.c.head_sha,
 )
 _recent = (
@@ -237,11 +240,7 @@ def _newest(conn: Connection, backend: str, base: Base) -> Any:
 
 
 def _compared(row: Any, base: Base, mine: _Failures, run: Any, theirs: _Failures | None) -> Compared:
-    named: defaultdict[int, int] = defaultdict(int)
-    for test in mine.tests:
-        named[test.report_id] += 1
-    legs = [leg for leg in mine.legs if leg.conclusion in FAILING or leg.failed or leg.report_id in named]
-    failing = sum(max(leg.failed or 0, named[leg.report_id]) for leg in legs)
+    legs, failing = _counted(mine)
     known = frozenset(_known(mine.tests, () if theirs is None else theirs.tests))
     reports = {test.report_id for test in mine.tests if test.id in known}
     whole = (
@@ -260,7 +259,20 @@ def _compared(row: Any, base: Base, mine: _Failures, run: Any, theirs: _Failures
         passed=run.outcome == Outcome.SUCCESS,
         named=0 if theirs is None else len(theirs.tests),
     )
-    return Compared(OnBase(base.branch, told, failing, len(known), whole), known)
+    sure = _told_in_full(row, mine) and (told.passed or (theirs is not None and _told_in_full(run, theirs)))
+    return Compared(OnBase(base.branch, told, failing, len(known), whole, sure), known)
+
+
+def _counted(one: _Failures) -> tuple[list[Any], int]:
+    """The legs that failed, and how many tests did in all of them, named or not."""
+    named = Counter(test.report_id for test in one.tests)
+    legs = [leg for leg in one.legs if leg.conclusion in FAILING or leg.failed or leg.report_id in named]
+    return legs, sum(max(leg.failed or 0, named[leg.report_id]) for leg in legs)
+
+
+def _told_in_full(row: Any, one: _Failures) -> bool:
+    """Whether every leg has ended, and every test that failed was named and is among these."""
+    return not one.cut and not _open(row, one) and _counted(one)[1] == len(one.tests)
 
 
 def _open(row: Any, mine: _Failures) -> bool:

@@ -167,4 +167,4 @@ def known(one: DispatchFacts, *names: str, branch: str = "main", run: BaseRun | 
     )
     tests = [test for leg in legs for test in leg.failed_tests]
     found = sum(1 for test in tests if test.on_base)
-    return replace(one, legs=legs, base=OnBase(branch, run, len(tests), found, whole=found == len(tests)))
+    return replace(one, legs=legs, base=OnBase(branch, run, len(tests), found, whole=found == len(tests), sure=True))

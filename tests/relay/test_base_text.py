@@ -31,11 +31,19 @@ AT = "(ba5e00c, 13:05 UTC)"
         (OnBase("main", BASE_FAILED, 1, 1, True), f"Its only failing test fails on main too {AT}: known on base, not"),
         (OnBase("main", BASE_FAILED, 3, 3), "this change may still have a part in it."),
         (
-            OnBase("main", BASE_FAILED, 3, 1),
-            f"1 of 3 failing tests fails on main too {AT}: known on base. The others are",
+            OnBase("main", BASE_FAILED, 3, 1, sure=True),
+            f"1 of 3 failing tests fails on main too {AT}: known on base. The others do not.",
         ),
-        (OnBase("main", BASE_FAILED, 3, 2), f"2 of 3 failing tests fail on main too {AT}: known on base. The other on"),
-        (OnBase("main", BASE_FAILED, 3), f"main fails there too {AT}, but by other tests: None of them is known on ba"),
+        (
+            OnBase("main", BASE_FAILED, 3, 2, sure=True),
+            f"fail on main too {AT}: known on base. The other one does not.",
+        ),
+        (OnBase("main", BASE_FAILED, 3, 2), f"fail on main too {AT}: known on base. Of the others it is not known."),
+        (
+            OnBase("main", BASE_FAILED, 3, sure=True),
+            f"main fails there too {AT}, but by other tests: none of these fails there.",
+        ),
+        (OnBase("main", BASE_FAILED, 3), f"main fails there too {AT}, but by other tests as far as they are named: no"),
         (OnBase("main", replace(BASE_FAILED, named=0), 3), "without naming its tests, so we cannot say"),
         (OnBase("main", BASE_PASSED, 3), f"main passes there {AT}, so none of this is known on base."),
     ],

@@ -99,7 +99,7 @@ def test_what_fails_there_too_is_known_and_comes_last(record: Record) -> None:
 
     assert [("test_mul", False), ("test_add", True)] == marks(record, change)
     run = BaseRun(main, record.head_of(main), at, passed=False, named=1)
-    assert OnBase("main", run, failing=2, known=1) == on_base(record, change)
+    assert OnBase("main", run, failing=2, known=1, sure=True) == on_base(record, change)
     assert on_base(record, change) == on_base(record, change, GATE_NAME)
 
 
@@ -129,6 +129,26 @@ def test_more_failures_than_names_are_not_all_known(record: Record) -> None:
         on_base(record, change).known,
         on_base(record, change).whole,
     )
+
+
+def test_of_what_was_not_named_or_has_not_ended_nothing_is_claimed(record: Record) -> None:
+    """That a test does not fail on the base is known only where everything there was told, and everything here."""
+
+    def sure(sha: str, *, base: dict[str, Any] | None = None, here: dict[str, Any] | None = None, slow: bool) -> bool:
+        head = pushed(record, sha=sha)
+        told = failed(record, head, ADD, **(base or {}))
+        if slow:
+            record.report(told, None, job="slow")
+        change = pull(record, base_sha=sha)
+        failed(record, change, MUL, **(here or {}))
+        assert 0 == on_base(record, change).known
+        return on_base(record, change).sure
+
+    assert sure("1" * 40, slow=False)
+    assert not sure("2" * 40, slow=True)
+    assert not sure("3" * 40, base={"failed_in_all": 2}, slow=False)
+    assert not sure("4" * 40, here={"failed_in_all": 2}, slow=False)
+    assert not sure("5" * 40, base={"expected": 2}, slow=False)
 
 
 def test_the_commit_that_the_change_is_based_on_speaks_before_newer_ones(record: Record) -> None:
@@ -233,7 +253,7 @@ def test_thousands_of_failures_are_bounded_and_never_called_whole(record: Record
 
     base = on_base(record, change)
 
-    assert (MOST_NAMES + 100, MOST_NAMES, False) == (base.failing, base.known, base.whole)
+    assert (MOST_NAMES + 100, MOST_NAMES, False, False) == (base.failing, base.known, base.whole, base.sure)
     assert [False] * MOST_TESTS_OF_A_LEG == [known for _, known in marks(record, change)]
 
 
