@@ -31,7 +31,7 @@ GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("*/README.md"))]
 BIN = Path(sys.executable).parent
 MAKE = shutil.which("make") or "make"
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-TARGETS = {"demo", "test", "quick", "check", "bench", "crash", "mutate", "lock", "clean", "help"}
+TARGETS = {"demo", "test", "quick", "check", "bench", "crash", "soak", "mutate", "lock", "clean", "help"}
 
 
 # --- The tables ------------------------------------------------------------------------------------------------------
