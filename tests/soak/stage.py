@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ class Stage:
         for name, (member, backend) in self.backends.items():
             seen = self._runs_seen[name]
             if len(backend.repository.runs) > seen:
-                runs = backend.runs[seen:]
+                # Between its two first moments, which another thread may see, a run has no attempt yet.
+                runs = list(takewhile(lambda run: run.attempts, backend.runs[seen:]))
                 self._runs_seen[name] += len(runs)
                 self._running += runs
                 yield member, runs
@@ -119,7 +121,7 @@ class Stage:
                 kept["workflow"].pop(name, None)
         still: list[Run] = []
         for run in self._running:
-            if _under_way(run):
+            if run.status != "completed":
                 still.append(run)
                 continue
             told = run.client_payload["payload"]
@@ -133,17 +135,12 @@ class Stage:
     @property
     def running(self) -> int:
         """How many runs are not over, as far as they were seen."""
-        return sum(map(_under_way, self._running))
+        return sum(run.status != "completed" for run in self._running)
 
     def open_checks(self) -> int:
         """How many of GitHub's newest checks are open."""
         newest = {(run.head_sha, run.name): run for run in list(self.up.repository.check_runs.values())}
         return sum(run.status != "completed" for run in newest.values())
-
-
-def _under_way(run: Run) -> bool:
-    # Between its two first moments, which another thread may see, a run has no attempt yet.
-    return not run.attempts or run.status != "completed"
 
 
 def seconds() -> float:
