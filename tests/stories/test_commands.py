@@ -66,8 +66,9 @@ def test_an_author_may_have_it_run_three_times_for_each_commit(world: World) -> 
     assert 1 + 3 + 1 == len(backend.wait_for_runs(5))
 
 
-def test_a_run_repeats_the_payload_under_a_fresh_id_and_decides(world: World) -> None:
+def test_a_run_repeats_the_payload_under_a_fresh_id_and_decides(each_world: World) -> None:
     """A new dispatch is a new chance: it has its own id, carries the same change, and the newest decides."""
+    world = each_world
     backend, pr = failed(world)
     backend.listener = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
 

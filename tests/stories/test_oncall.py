@@ -57,8 +57,9 @@ def test_people_are_called_once_for_a_commit_however_often_it_fails(world: World
     assert before == called(world, pr)
 
 
-def test_the_next_commit_that_fails_edits_the_same_comment(world: World) -> None:
+def test_the_next_commit_that_fails_edits_the_same_comment(each_world: World) -> None:
     """One comment for each backend and pull request; its text is about the newest commit that failed."""
+    world = each_world
     _, pr = failed(world, FAILS, oncalls=["alice"])
     first = pr.head_sha
 

@@ -67,8 +67,9 @@ def test_a_backend_that_is_still_awaited_can_be_overridden(world: World) -> None
     assert "org/backend passed" == later.title
 
 
-def test_a_new_push_ends_an_override(world: World) -> None:
+def test_a_new_push_ends_an_override(each_world: World) -> None:
     """Responsibility was taken for one commit, and nobody has looked at the next one."""
+    world = each_world
     _, pr = failed(world)
     say(world, pr, "writer", "/crcr override backend known")
     world.up.wait_for_check(pr.head_sha, GATE, conclusion="neutral")

@@ -46,8 +46,9 @@ def test_what_failed_is_run_again_and_the_new_attempt_decides(world: World, ask:
     assert (1 if ask == "comment" else 0) == len(ours(world, pr))
 
 
-def test_rerun_failed_with_five_failed_checks_is_one_rerun(world: World) -> None:
+def test_rerun_failed_with_five_failed_checks_is_one_rerun(each_world: World) -> None:
     """GitHub sends one event for each failed check of ours; the run they speak of is run again once."""
+    world = each_world
     world.given["checks"] = "job"
     backend, pr = failed(world, flaky(5))
     names = [name for name in world.up.checks(pr.head_sha) if name.startswith(f"{CHECK}/")]
