@@ -58,6 +58,7 @@ def test_no_run_says_nothing() -> None:
         (("neutral",), "silent", "silent", "lost"),
         (("success", "skipped"), "skipped", "skipped", "lost"),
         (("success", None), "running", "timed_out", "timed_out"),
+        (("skipped", None), "running", "timed_out", "timed_out"),
         (("failure", None), "failure", "failure", "failure"),
         (("cancelled", "failure"), "failure", "failure", "failure"),
     ],
