@@ -18,6 +18,7 @@ from allowlist.model import Allowlist, RepoName
 from relay.effects import Kind
 from relay.plan import Purpose
 from relay.store.checks import CheckTerms
+from relay.store.circuits import try_backends
 from relay.store.documents import audit
 from relay.store.outbox import IS_DEAD
 from relay.store.redispatch import Asking, Refusal, redispatch
@@ -310,6 +311,8 @@ def _revive(conn: Connection, rows: Sequence[Any], found: Sequence[Replayed], te
             .values(state="cancelled", finished_at=now, reason="replay_dropped")
         )
     revived = [row for row in rows if fates[row.id].fate is Fate.REVIVED]
+    # Somebody has mended something, so a backend that is left alone is tried now and not at its next probe.
+    try_backends(conn, sorted({row.backend for row in revived if row.kind in _SENDING}), now)
     revive_dispatches(conn, [row.dispatch_id for row in revived if row.kind in _SENDING], terms, now)
     others = [row.id for row in revived if row.kind not in _SENDING]
     if others:
