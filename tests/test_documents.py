@@ -267,6 +267,10 @@ def test_an_admin_gets_from_nothing_to_a_service(tmp_path: Path, simulated: tupl
         # No pull request has come yet, and the answer says so.
         "crcr why 1234 your-org/your-backend": 1,
         "crcr allowlist check .github/allowlist.yml": 0,
+        "crcr deliveries list --dead --since 1d": 0,
+        "crcr replay --decisions": 0,
+        "crcr db history --since 30d": 0,
+        "crcr db backup crcr-backup.db": 0,
     } == codes, said
     (serve,) = [command for command in commands() if command.startswith("crcr serve")]
     assert serve == "crcr serve --host 127.0.0.1 --port 8000"
