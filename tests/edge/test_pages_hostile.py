@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from allowlist.model import Fault
+from relay.gaps import Cause
 from relay.store.documents import audit
+from relay.store.gaps import NewGap, note_gap
 from relay.store.tables import Delivery
 from tests.edge.browsing import Read, every_page
 from tests.edge.shown import Shown, history
@@ -41,6 +43,8 @@ def test_hostile_text_stays_text_on_every_page(shown: Shown) -> None:
     shown.listed.trouble = SCRIPT
     now = shown.clock.now()
     shown.store.write_now(lambda conn: audit(conn, at=now, who=SCRIPT, what=BREAKOUT, subject=SCRIPT, why=BREAKOUT))
+    missed = NewGap(Cause.PUSH_MISSED, f"push {SCRIPT}", BREAKOUT, now, None, SCRIPT, BREAKOUT)
+    shown.store.write_now(lambda conn: note_gap(conn, missed, now))
 
     for path, html in every_page(shown, change).items():
         page = Read(html)
