@@ -49,7 +49,7 @@ def _replay(intake: Intake, chosen: Chosen | None, dry_run: bool) -> tuple[Repla
 
 def states(intake: Intake) -> list[tuple[str, str]]:
     """Backend and state of every dispatch."""
-    return sorted(intake.dispatches("backend", "state"))  # type: ignore[arg-type]
+    return sorted(intake.dispatches("backend", "state"))
 
 
 def test_what_was_given_up_is_planned_again_with_a_fresh_schedule(intake: Intake) -> None:
