@@ -140,5 +140,6 @@ class MortalRelay:
             late = timedelta(seconds=time.perf_counter() - met[-1].at)
             self.killed_at.append(self._world.clock.now() - late)
             self._met_before_death.append(len(met))
+            self._world.hushed(0.1)  # What it had sent is read before time passes and the next one sends.
             self.pass_time(TAKEN_OVER[make_url(self._world.database_url).get_backend_name()])
             self._start()

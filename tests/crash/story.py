@@ -122,6 +122,13 @@ class Cast:
             time.sleep(0.05)
         raise TimeoutError("the report of a night was not answered")
 
+    def calm(self) -> None:
+        """Wait until what was done is noted as well: a head that is left before is not what it would be without deaths.
+
+        Its gate showed, and nobody had noted that: then the gate of a head that was left ends as cancelled.
+        """
+        self._until(lambda: self._due() == 0, "a relay with nothing due")
+
     def settle(self) -> None:
         """Wait until the relay owes nothing: all webhooks are taken, nothing is due, nor after some minutes."""
         for waits in range(3):
@@ -144,6 +151,7 @@ class Cast:
         return starts == self.relay.starts and asked == len(self.world.sim.log)
 
     def _due(self) -> float:
+        time.sleep(0.01)
         try:
             return self.world.metric("crcr_oldest_effect_seconds")
         except OSError:
@@ -184,6 +192,7 @@ def tell(world: World, relay: MortalRelay) -> Told:
     cast.act(up.comment(pr, "triager", "/crcr rerun four/gate"))
     cast.check(pr.head_sha, GATE, "success")
     cast.check(pr.head_sha, CHECK, "success")
+    cast.calm()
 
     cast.act(pr.push(files=("src/add.py",)))
     heads["pushed"] = pr.head_sha
@@ -199,6 +208,7 @@ def tell(world: World, relay: MortalRelay) -> Told:
     answered = cast.report_a_night(world.sim.backend("two/paths"), night)
 
     endless_runs(world, pr)
+    cast.calm()
     cast.act(pr.close())
     cast.settle()
     return Told(world, heads, night, answered)

@@ -18,6 +18,8 @@ from tests.promises.wanted import Want
 GATE = "crcr/gate"
 #: Between GitHub's answer and our note of it there is one commit, which a busy machine may delay.
 _NOTING_SECONDS = 5.0
+#: A request may be read a little after its sender died.
+_UNDER_WAY_SECONDS = 1.0
 #: What a client waits for an answer at most; an effect that took longer had nobody left to tell.
 _CLIENT_SECONDS = 10.0
 _AFTER = frozenset(
@@ -62,7 +64,7 @@ def _ambiguous(sent: Request, trouble: Trouble) -> bool:
         sent.status != 204
         or sent.fault in _AFTER
         or sent.ended - sent.began >= _CLIENT_SECONDS
-        or trouble.killed_in(sent.began, sent.ended + _NOTING_SECONDS)
+        or trouble.killed_in(sent.began - _UNDER_WAY_SECONDS, sent.ended + _NOTING_SECONDS)
     )
 
 

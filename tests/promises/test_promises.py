@@ -137,6 +137,7 @@ def test_every_rule_has_a_record_that_breaks_it() -> None:
         ({"status": 0, "fault": "connection reset after effect"}, CALM),
         ({"fault": "latency after effect"}, CALM),
         ({}, Trouble(kills=(101.2,))),
+        ({}, Trouble(kills=(100.5,))),
     ],
 )
 def test_an_ambiguous_failure_explains_one_more_run(first: dict[str, Any], trouble: Trouble) -> None:
