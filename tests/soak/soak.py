@@ -26,7 +26,7 @@ _SETTLE_SECONDS = 240.0
 #: How long what a killed process had begun is left alone. On SQLite nobody else can have it, so its next life knows.
 _LEASE, _SQLITE_LEASE = 61.0, 15.0
 #: With what has to settle afterwards a week fits into an hour.
-WEEK_MINUTES = 38.0
+WEEK_MINUTES = 48.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Soak:
     def _progress(self, what: str) -> None:
         stage = self.stage
         owed = self._owed.by_kind()
-        shown = ", ".join(f"{count} {kind}" for kind, count in sorted(owed.items())) if owed else "nothing"
+        shown = ", ".join(f"{count} {kind}" for kind, count in sorted(owed.items())) if owed else "nothing to see"
         self._say(
             f"{time.monotonic() - self._began:4.0f} s  {what}, {stage.dispatched} dispatches, "
             f"{stage.accepted} callbacks taken, {stage.running} runs under way, owed: {shown}; "
