@@ -42,6 +42,7 @@ check: $(VENV)/dev.stamp ## Lint, types, import contracts, and our own YAML
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-actions callback_action/action.yml
+	@$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec examples/compose.yaml
 	@$(VENV)/bin/zizmor --offline --quiet --min-severity low callback_action examples
 	@$(VENV)/bin/jactionlint examples/listeners/one-job.yml examples/listeners/split.yml examples/listeners/versions.yml examples/listeners/nightly.yml
 
