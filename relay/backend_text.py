@@ -10,6 +10,7 @@ from levels.outcomes import FAILURE_LIKE, Conclusion, GateEffect, Outcome, badne
 from relay.base_text import KNOWN, base_markdown, known_whole
 from relay.facts import DispatchFacts, LegFacts, Place
 from relay.markup import Section, code, link, prose
+from relay.tracing import trace_id
 from relay.words import GATE_NAME, PHRASES, UNREPORTED, clock, reason_phrase, seen_phrase, several, span
 
 _MOST_LINKS = 6
@@ -179,6 +180,8 @@ def overview(one: DispatchFacts, effect: GateEffect, page: str, place: Place) ->
         lines.append(
             f"- Late: the relay had concluded at {clock(one.concluded_at, one.created_at)}, before these reports came."
         )
+    if one.origin:
+        lines.append(f"- Trace: {code(trace_id(one.origin), 32)}, for whoever asks the relay's admins.")
     if one.legs and (one.outstanding or one.awaited):
         lines.append(f"- Jobs below are those known when this was written; as it is now: {page}.")
     return Section(tuple(lines), (), "")

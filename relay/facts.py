@@ -156,6 +156,7 @@ class DispatchFacts:
     rerun_by: str = ""
     override: OverrideFacts | None = None
     of_pull: int | None = None  # In a merge group's gate: the pull request whose verdict this is.
+    origin: str = ""  # The delivery, or other cause, that all of this began with.
     base: OnBase | None = None  # None where no test failed by name, or there is no base to look at.
 
     @property

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from relay.results.combinations import combination_id
+from relay.tracing import trace_id
 
 #: GitHub counts characters; we count bytes of UTF-8, which are never fewer.
 MAX_CLIENT_PAYLOAD = 65_535
@@ -166,6 +167,7 @@ def _block(block: RelayBlock, shortened: tuple[str, ...]) -> dict[str, Any]:
         "schema": SCHEMA,
         "token": block.token,
         "origin_delivery": block.origin_delivery,
+        "trace_id": trace_id(block.origin_delivery),
         "callback_url": block.callback_url,
         "dashboard_url": block.dashboard_url,
         "change": {

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+import structlog
 from sqlalchemy import Connection
+from structlog.contextvars import bind_contextvars
 
 from allowlist.model import RepoName
 from relay.capability import CapabilityKeys
@@ -30,6 +32,7 @@ from relay.store.holding import hold_one
 from relay.store.intake import PathsAnswer, apply_paths
 from relay.store.outbox import Claimed
 from relay.store.reports import confirm, nightly_subject
+from relay.tracing import trace_id
 from relay.work.cancel import RunCanceller
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
@@ -37,6 +40,8 @@ from relay.work.observe import Observer
 from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict
 from relay.work.reconcile import Reconciler
 from relay.work.rerun import Rerunner
+
+log = structlog.get_logger(__name__)
 
 #: How many failed tries at the list of changed files are repeated: twenty minutes by the schedule. GitHub fails for
 #: good on some diffs, and a test that comes after its deadline is none.
@@ -183,6 +188,7 @@ class GitHubPerformer:
     async def _dispatch(self, effect: Claimed, sent: ToSend | None) -> Note | None:
         if sent is None or sent.state != "planned":
             return None  # Superseded, filtered or sent between the plan and now; the row says which.
+        _tell_log(sent)
         if effect.attempts > 1 and await self._arrived(sent):
             return lambda conn, now: dispatching.note_sent(conn, sent, None, now)
         if sent.overtaken:
@@ -192,6 +198,7 @@ class GitHubPerformer:
             return lambda conn, now: hold_one(conn, sent.id, reason, self._terms, now)
         body = self._body(sent)
         located = await self._github.dispatch(sent.address, sent.event_type, body)
+        log.info("dispatched", dispatch=sent.id, reason=sent.reason)
         return lambda conn, now: dispatching.note_sent(conn, sent, located, now)
 
     async def _arrived(self, sent: ToSend) -> bool:
@@ -236,6 +243,7 @@ class GitHubPerformer:
         )
         if sent is None or sent.state != "pending_paths":
             return None
+        _tell_log(sent)
         at = await self._store.read(lambda conn: dispatching.address_of(conn, self._upstream))
         answer = await self._answer(effect, at, sent)
         return lambda conn, now: apply_paths(conn, sent.id, answer, terms=self._terms, now=now)
@@ -296,3 +304,13 @@ class GitHubPerformer:
 
     async def _branches(self, effect: Claimed) -> tuple[str, ...]:
         return await self._store.read(lambda conn: nightly_subject(conn, effect.subject_id))
+
+
+def _tell_log(sent: ToSend) -> None:
+    """Every line that this effect's task logs from now on, whoever writes it, says what it is about."""
+    bind_contextvars(
+        delivery=sent.origin_delivery,
+        trace=trace_id(sent.origin_delivery),
+        head=sent.head_sha,
+        backend=str(sent.address.repo),
+    )

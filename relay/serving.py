@@ -15,8 +15,9 @@ from types import FrameType
 import structlog
 import uvicorn
 
-from relay.app import Relay, Role, create_app
+from relay.app import Relay
 from relay.patience import PatientProtocol
+from relay.process import Role, create_app
 
 log = structlog.get_logger(__name__)
 

@@ -29,6 +29,7 @@ from relay.results.binding import Refusal
 from relay.results.report import MalformedReportError, read_report
 from relay.store.engine import Store, StoreDownError
 from relay.store.reports import Accepted, Callback, KeepTerms, accept
+from relay.tracing import trace_id
 
 #: 1,000 failed tests of 5 KB each, and what else a body holds.
 MOST_BYTES = 8 * 1024 * 1024
@@ -232,6 +233,9 @@ class _Edge:
         _log.info(
             "callback_recorded",
             backend=str(caller.repo),
+            head=result.head_sha,
+            delivery=result.origin,
+            trace=trace_id(result.origin),
             dispatch=result.dispatch_id,
             run_id=report.run_id,
             job=report.job_name[:200],
@@ -283,7 +287,12 @@ def _bearer(headers: Sequence[str]) -> str:
 
 
 def _recorded(result: Accepted) -> dict[str, object]:
-    answer: dict[str, object] = {"ok": True, "status": "recorded", "replayed": result.replayed}
+    answer: dict[str, object] = {
+        "ok": True,
+        "status": "recorded",
+        "replayed": result.replayed,
+        "trace_id": trace_id(result.origin),
+    }
     if not result.decides:
         answer["decides"], answer["reason"] = False, result.reason
     if result.notes:

@@ -41,6 +41,7 @@ from relay.store.engine import Store, StoreDownError
 from relay.store.installing import record_installation
 from relay.store.intake import Received, Recorded, record
 from relay.store.queue import record_group
+from relay.tracing import trace_id
 
 #: GitHub caps payloads at 25 MB. https://docs.github.com/en/webhooks/webhook-events-and-payloads#payload-cap
 MAX_BODY = 25_000_000
@@ -226,7 +227,15 @@ class _WebhookEdge:
         recorded = await self._record(event, received)
         if recorded.planned:
             self._wake()
-        _log.info("webhook", delivery=delivery_id, github_event=name, status=recorded.status)
+        _log.info(
+            "webhook",
+            delivery=delivery_id,
+            trace=trace_id(delivery_id),
+            head=getattr(event, "head_sha", None),
+            github_event=name,
+            status=recorded.status,
+            planned=len(recorded.planned),
+        )
         return _recorded(delivery_id, recorded), recorded.status
 
     def _of_our_app(self, event: Event | Ignored) -> Event | Ignored:
@@ -339,6 +348,7 @@ def _recorded(delivery_id: str, recorded: Recorded) -> Response:
         "ok": True,
         "status": recorded.status,
         "delivery_id": delivery_id,
+        "trace_id": trace_id(delivery_id),
         "planned": [
             {
                 "effect": decision.effect,

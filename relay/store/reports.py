@@ -61,6 +61,8 @@ class Accepted:
     """The callback is kept; ``replayed`` when it was before. Unless ``decides``, ``reason`` says why it does not."""
 
     dispatch_id: int
+    origin: str  # The delivery that all of this began with.
+    head_sha: str
     replayed: bool
     decides: bool
     reason: str
@@ -178,7 +180,9 @@ def _keep(
     report_id = conn.execute(_ADD_REPORT[conn.dialect.name], values).scalar()
     _note_seen(conn, caller, seen, now)
     if report_id is None:
-        return Accepted(found.id, True, bound.decides, bound.reason, notes, effects=False)
+        return Accepted(
+            found.id, found.origin_delivery, found.head_sha, True, bound.decides, bound.reason, notes, effects=False
+        )
     if report.failed_tests:
         conn.execute(insert(_test_result), [_test_values(report_id, test) for test in report.failed_tests])
     changed = refold(conn, told, bound.run_id, bound.run_attempt, report.job_name, now)
@@ -194,7 +198,14 @@ def _keep(
     if effects:
         enqueue(conn, effects, now)
     return Accepted(
-        found.id, False, bound.decides, bound.reason, notes, effects=touches or terms.hud or report.self_reported
+        found.id,
+        found.origin_delivery,
+        found.head_sha,
+        False,
+        bound.decides,
+        bound.reason,
+        notes,
+        effects=touches or terms.hud or report.self_reported,
     )
 
 

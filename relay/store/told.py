@@ -81,6 +81,7 @@ def dispatch_facts(
         observed_at=row.observed_at,
         observe_note=row.observe_note,
         cause=row.cause,
+        origin=row.origin_delivery,
         rerun_at=row.rerun_at,
         rerun_by=row.rerun_by,
         override=overrides.get(repo),

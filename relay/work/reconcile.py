@@ -24,6 +24,7 @@ from relay.store.checks import Applied, CheckTerms, note_applied, note_creating,
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
 from relay.store.oncalls import tell_oncalls
+from relay.tracing import trace_id
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +100,7 @@ class Reconciler:
             tell_oncalls(conn, facts, wanted, self._place, self._terms, now)
 
         await self._store.write(note)
-        log.info("check written", check=facts.name, head=facts.head_sha, status=wanted.status)
+        log.info("check_written", check=facts.name, status=wanted.status, conclusion=wanted.conclusion, **_about(facts))
 
     async def _note_unchanged(self, facts: CheckFacts) -> None:
         note = partial(note_unchanged, check_id=facts.row.id, mark=facts.row.mark, terms=self._terms, now=self._now())
@@ -144,6 +145,15 @@ class Reconciler:
             log.warning("check_vanished", check=check.name, head=check.head_sha)
             return False
         return True
+
+
+def _about(facts: CheckFacts) -> dict[str, str]:
+    """What a line of the log says it is about. A gate is about its head, a backend's check about what began it."""
+    about = {"head": facts.head_sha}
+    if facts.backend is not None and facts.dispatches:
+        origin = facts.dispatches[-1].origin
+        about |= {"backend": str(facts.backend), "delivery": origin, "trace": trace_id(origin)}
+    return about
 
 
 def _check_run(facts: CheckFacts, wanted: Rendered, now: datetime) -> CheckRunWrite:

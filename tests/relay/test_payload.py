@@ -124,6 +124,7 @@ def test_the_client_payload_is_the_protocols() -> None:
             "schema": 1,
             "token": "crcr1.5.feed",
             "origin_delivery": "D1",
+            "trace_id": hashlib.sha256(b"D1").hexdigest()[:32],
             "callback_url": "https://relay.example/github/callback",
             "dashboard_url": "https://relay.example/changes/1",
             "change": {
