@@ -7,9 +7,12 @@ from prometheus_client.process_collector import ProcessCollector
 
 from relay.effects import Kind
 from relay.gaps import Cause
+from relay.metrics_waiting import WaitingGauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+#: From what a busy minute costs to what an outage does: the last try of the schedule comes after half a day.
+_AGES = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600)
 
 
 class Metrics:
@@ -23,6 +26,20 @@ class Metrics:
         self.attempts = Counter("crcr_attempts", "Attempts at effects.", ["kind", "outcome"], registry=self.registry)
         self.attempt_seconds = Histogram(
             "crcr_attempt_seconds", "Time an attempt took.", ["kind"], registry=self.registry, buckets=_SECONDS
+        )
+        self.effect_age = Histogram(
+            "crcr_effect_age_seconds",
+            "Time from the decision (the webhook, the callback) to the effect being done.",
+            ["kind"],
+            registry=self.registry,
+            buckets=_AGES,
+        )
+        self.answer_seconds = Histogram(
+            "crcr_answer_seconds",
+            "Time to an accepting answer, the reading of the body included.",
+            ["what"],
+            registry=self.registry,
+            buckets=_SECONDS,
         )
         self.github_requests = Counter(
             "crcr_github_requests", "Requests to GitHub.", ["method", "route", "status"], registry=self.registry
@@ -62,11 +79,22 @@ class Metrics:
             for outcome in ("done", "retry", "limited", "dead")
         }
         self._seconds = {kind: self.attempt_seconds.labels(kind.value) for kind in Kind}
+        self._age = {kind: self.effect_age.labels(kind.value) for kind in Kind}
+        self._answered = {what: self.answer_seconds.labels(what) for what in ("webhook", "callback")}
+        self.waiting = WaitingGauges(self.registry)
 
-    def attempt(self, kind: Kind, outcome: str, seconds: float) -> None:
-        """One attempt at an effect ended so."""
+    def attempt(self, kind: Kind, outcome: str, seconds: float, age: float) -> None:
+        """One attempt at an effect ended so, after so many seconds and that long after it was decided."""
         self._attempt[kind, outcome].inc()
         self._seconds[kind].observe(seconds)
+        if outcome == "done":
+            self._age[kind].observe(max(0.0, age))
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """A request was answered. What we refuse is left out: anybody could make these figures what they like."""
+        if status < 300 and path.startswith("/github/"):
+            what = "webhook" if path == "/github/webhook" else "callback"
+            self._answered[what].observe(seconds)
 
     def callback(self, code: str) -> None:
         """One callback was answered with this code."""

@@ -47,7 +47,7 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
-    application.add_middleware(CountTraffic, traffic=relay.traffic)
+    application.add_middleware(CountTraffic, traffic=relay.traffic, answered=relay.metrics.answered)
     application.add_exception_handler(ProblemError, answer_problem)
     application.add_exception_handler(StoreDownError, answer_store_down)
     application.add_exception_handler(RequestValidationError, answer_invalid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -11,6 +12,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+#: Told of each answer: the path, the status, and the seconds it took.
+Answered = Callable[[str, int, float], None]
 
 
 class Traffic:
@@ -41,19 +44,27 @@ class Traffic:
 
 
 class CountTraffic:
-    """ASGI middleware that tells ``traffic`` of each request."""
+    """ASGI middleware that tells ``traffic`` of each request, and ``answered`` how it was answered."""
 
-    def __init__(self, app: Application, traffic: Traffic) -> None:
+    def __init__(self, app: Application, traffic: Traffic, answered: Answered) -> None:
         self._app = app
         self._traffic = traffic
+        self._answered = answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        began = time.perf_counter()
+
+        async def tell(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self._answered(scope["path"], message["status"], time.perf_counter() - began)
+            await send(message)
+
         self._traffic.began()
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, tell)
         finally:
             self._traffic.ended()

@@ -241,7 +241,8 @@ class Worker:
 
     async def _perform(self, effect: Claimed, job: Job) -> None:
         end, note = await self._try(effect, job)
-        self._observer.attempt(effect.kind, end.outcome, end.seconds)
+        age = (self._now() - effect.created_at).total_seconds()
+        self._observer.attempt(effect.kind, end.outcome, end.seconds, age)
         if end.outcome != "done":
             log.warning(
                 "effect_not_done",

@@ -78,8 +78,8 @@ class Performer(Protocol):
 class Observer(Protocol):
     """Told of every attempt, for metrics."""
 
-    def attempt(self, kind: Kind, outcome: str, seconds: float) -> None:
-        """One attempt at an effect of this kind ended so, after this many seconds."""
+    def attempt(self, kind: Kind, outcome: str, seconds: float, age: float) -> None:
+        """One attempt at an effect of this kind ended so; in seconds, what it took, and since the effect was decided."""
         ...
 
 

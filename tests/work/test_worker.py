@@ -26,7 +26,7 @@ Act = Callable[[int], Exception | None]
 class Silent:
     """An observer that does not look."""
 
-    def attempt(self, kind: Kind, outcome: str, seconds: float) -> None:
+    def attempt(self, kind: Kind, outcome: str, seconds: float, age: float) -> None:
         """Nothing."""
 
 
