@@ -1,4 +1,4 @@
-"""Every flip that a test must notice: each cell of the policy tables, and each rule of the fold.
+"""Every flip that a test must notice: each cell of the policy tables, and each rule of the fold and the deadlines.
 
 Cells are found by reading the tables' syntax, so a new row or column is flipped without a word here. Rules are one
 piece of source text each and its wrong twin; a rule whose text is no longer there is an error, never a silent pass.
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rules import RULES, Rule
+import rules
+import rules_deadlines
+from rules import Rule
 
 
 class CannotMutateError(Exception):
@@ -57,7 +59,7 @@ def all_mutations(root: Path) -> list[Mutation]:
         *_dropped(_Source(root, outcomes), "UNSETTLED"),
         *_dropped(_Source(root, lifecycle), "_AT_RUN_DEADLINE"),
         *_dropped(_Source(root, lifecycle), "_DENIES_SUCCESS"),
-        *(_of_rule(root, rule) for rule in RULES),
+        *(_of_rule(root, rule) for rule in (*rules.RULES, *rules_deadlines.RULES)),
     ]
     for mutation in found:
         mutation.apply((root / mutation.file).read_text(encoding="utf-8"))

@@ -278,7 +278,6 @@ RULES = (
         "if False:",
     ),
     Rule("effects refuse bad settings", OUTCOMES, "    check_overrides(overrides)\n    if outcome", "    if outcome"),
-    Rule("read settings are checked", OUTCOMES, "    check_overrides(parsed)\n", ""),
     Rule("only levels that block count", GATE, "if POWERS[one.level].blocks:", "if True:"),
     Rule("levels that block do count", GATE, "if POWERS[one.level].blocks:", "if False:"),
     Rule("the worst line decides", GATE, "lines[0].effect if lines", "lines[-1].effect if lines"),

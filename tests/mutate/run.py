@@ -31,8 +31,11 @@ from typing import NamedTuple, NoReturn
 from mutations import CannotMutateError, Mutation, all_mutations
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The tests that may notice a flip.
-TESTS = ("tests/levels",)
+#: The tests that may notice a flip, by the room that it is in.
+TESTS = {
+    "levels": ("tests/levels",),
+    "relay": ("tests/work/test_sweep_attempts.py", "tests/work/test_ask_first.py", "tests/work/test_sweep.py"),
+}
 #: Those that should, by the flipped file. They run first, and the rest only where they all pass.
 NEAREST = {
     "levels/powers.py": ("tests/levels/test_powers.py",),
@@ -40,6 +43,7 @@ NEAREST = {
     "levels/gate.py": ("tests/levels/test_gate.py", "tests/levels/test_gate_overridden.py"),
     "levels/legs.py": ("tests/levels/test_fold.py", "tests/levels/test_attempts.py"),
     "levels/lifecycle.py": ("tests/levels/test_standing.py",),
+    "levels/witness.py": ("tests/levels/test_witness.py",),
 }
 #: The story that tells of one row of the outcome table, by the row's name in lower case.
 STORIES = "tests/stories/test_outcome_table.py"
@@ -113,7 +117,9 @@ def _trials(mutations: Sequence[Mutation], instead: list[str] | None) -> list[Tr
     """Each flip with the tests that may notice it, stage by stage; those of the outcome table also with their story."""
     if instead:
         return [Trial(mutation, (tuple(instead),)) for mutation in mutations]
-    trials = [Trial(mutation, (NEAREST.get(mutation.file, ()), TESTS)) for mutation in mutations]
+    trials = [
+        Trial(mutation, (NEAREST.get(mutation.file, ()), TESTS[Path(mutation.file).parts[0]])) for mutation in mutations
+    ]
     for mutation in mutations:
         cell = _CELL.match(mutation.name)
         if cell is not None and (row := cell["row"].lower()) not in UNTOLD:
@@ -213,7 +219,20 @@ def _pytest(tests: tuple[str, ...]) -> int:
 
     settings.register_profile("mutate", derandomize=True, max_examples=EXAMPLES, database=None, deadline=None)
     settings.load_profile("mutate")
-    quiet = ("-x", "-q", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "--rootdir=.", "-c", "pyproject.toml")
+    # The rules are the same on both databases, and one of them is a server that each fork would have to start.
+    quiet = (
+        "-m",
+        "not postgres",
+        "-x",
+        "-q",
+        "--tb=line",
+        "--assert=plain",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir=.",
+        "-c",
+        "pyproject.toml",
+    )
     return int(pytest.main([*quiet, *tests]))
 
 

@@ -30,7 +30,7 @@ def test_every_cell_of_both_tables_is_flipped_to_every_other_value() -> None:
 
 def test_a_rule_that_is_no_longer_in_the_source_is_an_error(tmp_path: Path) -> None:
     """A flip that quietly stopped flipping would be a test that cannot fail."""
-    for part in ("levels", "tests/mutate"):
+    for part in ("levels", "relay/store", "tests/mutate"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     source = tmp_path / "levels" / "legs.py"
     source.write_text(source.read_text(encoding="utf-8").replace("free.remove(found)", "free.discard(found)"))

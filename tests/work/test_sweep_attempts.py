@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
+from allowlist.model import Level
 from levels.outcomes import Outcome
+from relay.effects import send_dispatch
+from relay.store.deadlines import note_dead_letters
+from relay.store.outbox import enqueue
 from relay.store.rerunning import KnownRun, ask_rerun
+from relay.store.tables import Effect
 from relay.words import GATE_NAME
 from tests.work.record import NPU, TERMS, Record
 from tests.work.test_sweep import HOUR, SOON, shown, sweep
@@ -88,6 +93,64 @@ def test_an_attempt_that_somebody_asked_for_has_its_whole_time(record: Record) -
     assert ("in_progress", None) == shown(record, GATE_NAME)
 
     record.clock.advance(HOUR)
+    (made,) = sweep(record)
+
+    assert Outcome.LOST == made.outcome
+
+
+def test_the_gates_deadline_asks_github_first(record: Record) -> None:
+    """Started late and reported no end: GitHub shows that its run failed, which is more than that it took too long."""
+    dispatch = record.dispatch(record.change())
+    record.clock.advance(HOUR)
+    record.sent(dispatch)
+    record.clock.advance(2 * HOUR - SOON)
+    record.report(dispatch)
+    record.settle()
+    record.github.shows("failure", at=record.clock.now())
+    record.clock.advance(5 * HOUR + SOON)
+
+    (made,) = sweep(record)
+
+    assert Outcome.FAILURE == made.outcome
+    assert ("completed", "failure") == shown(record, GATE_NAME)
+
+
+def test_a_dead_letter_that_is_tried_again_is_none(record: Record) -> None:
+    """Somebody had it sent once more: until that is over nobody says that it could not be delivered."""
+    dispatch = record.dispatch(record.change())
+    effects, now = Effect.__table__, record.clock.now()  # type: ignore[attr-defined]
+
+    def twice(conn: Connection) -> None:
+        for state in ("dead", "ready"):
+            enqueue(conn, [send_dispatch(dispatch, NPU, "pull 7", Level.L4)], now)
+            waiting = (effects.c.kind == "dispatch") & (effects.c.state == "ready")
+            conn.execute(update(effects).where(waiting).values(state=state, finished_at=now))
+
+    record.store.write_now(twice)
+
+    assert 0 == record.store.write_now(lambda conn: note_dead_letters(conn, now, TERMS))
+
+
+def test_a_start_that_was_reported_is_more_than_a_run_that_skipped(record: Record) -> None:
+    """GitHub calls the run skipped in the end; a job of it had begun, and nobody knows what became of it."""
+    dispatch = record.told(record.change())
+    record.report(dispatch)
+    record.github.shows("skipped", at=record.clock.now())
+    record.clock.advance(6 * HOUR)
+
+    (made,) = sweep(record)
+
+    assert Outcome.LOST == made.outcome
+
+
+def test_the_time_of_an_attempt_begins_with_its_first_job(record: Record) -> None:
+    """A second job that starts an hour later gives the first one no more time: it is lost, and not merely late."""
+    dispatch = record.told(record.change())
+    record.report(dispatch)
+    record.clock.advance(HOUR)
+    record.report(dispatch, job="test")
+    record.clock.advance(5 * HOUR)
+
     (made,) = sweep(record)
 
     assert Outcome.LOST == made.outcome
