@@ -6,6 +6,7 @@ https://docs.github.com/en/rest/actions/workflow-runs and https://docs.github.co
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from relay.simulator import payloads
@@ -109,11 +110,14 @@ def _list(world: World, call: Call) -> Answer:
         runs = [run for run in runs if run.head_sha == query["head_sha"]]
     if "created" in query:
         first, last = _range(query["created"])
-        runs = [run for run in runs if first <= run.created_at.replace(microsecond=0) <= last]
+        # The newest come first, so that those of a week need not all be looked at for those of a minute.
+        runs = list(takewhile(lambda run: run.created_at.replace(microsecond=0) >= first, runs))
+        runs = [run for run in runs if run.created_at.replace(microsecond=0) <= last]
     if set(query) & {"actor", "branch", "check_suite_id", "created", "event", "head_sha", "status"}:
         runs = runs[:SEARCH_RESULTS]
-    items = [_run_json(world, run, run.attempts[-1]) for run in runs]
-    return paged(call, items, key="workflow_runs", url=world.url)
+    return paged(
+        call, runs, key="workflow_runs", url=world.url, shown=lambda run: _run_json(world, run, run.attempts[-1])
+    )
 
 
 def _range(text: str) -> tuple[datetime, datetime]:
