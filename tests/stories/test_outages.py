@@ -114,7 +114,7 @@ def test_one_account_without_answers_costs_the_others_nothing(world: World) -> N
 
     for backend in ill:
         assert 4 == len(backend.wait_for_runs(4))
-    assert 1 <= len(probes) <= 5
+    assert 1 <= len(probes) <= 10  # Of twelve that wait, five times.
 
 
 def test_slow_answers_are_waited_for_and_not_repeated(world: World) -> None:
@@ -133,3 +133,28 @@ def test_slow_answers_are_waited_for_and_not_repeated(world: World) -> None:
     assert [pr.head_sha] == told(backend)
     assert 202 == pr.delivery.response.status
     assert 1 == len(world.sim.log.dispatches(backend.name, effective=False))
+
+
+def test_an_hour_without_the_hud_costs_nobody_anything(world: World) -> None:
+    """Callbacks are answered as ever; a dead HUD is probed and not stormed, and each row arrives once afterwards."""
+    backend = world.backend("org/backend", "L2", SILENT)
+    world.start(hud_api_url=world.sim.hud_url, hud_key=world.sim.hud.key)
+    world.up.open_pull_request()
+    (run,) = backend.wait_for_runs()
+    world.idle()
+    down = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/hud/"), times=None, status=503))
+
+    answers = [backend.callback(run, "completed", "success", f"job {number}").status for number in range(20)]
+    world.hushed(0.2)
+    pass_minutes(world, 10, step=5)
+    tried = world.sim.faults.met(down)
+    pass_minutes(world, 50, step=10)
+    probes = world.sim.faults.met(down) - tried
+    world.sim.faults.remove(down)
+    world.clock.advance(3 * MINUTE)
+    world.settled(lambda: len(world.sim.hud.rows) >= 20, what="all rows")
+    world.idle()
+
+    assert [200] * 20 == answers
+    assert 1 <= probes <= 10  # Of twenty that wait, five times.
+    assert 20 == len(world.sim.hud.rows)

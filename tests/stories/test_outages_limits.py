@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from relay.simulator import Fault, JobPlan, Kind, Listener, Match, Mode, Reports, wait_until
 from tests.stories.world import World
 
@@ -25,9 +27,9 @@ def tried(world: World, owner: str) -> int:
     return sum(name.startswith(f"{owner}/") for name in names)
 
 
-def test_a_large_organisation_is_told_within_its_budget(each_world: World) -> None:
+@pytest.mark.slow
+def test_a_large_organisation_is_told_within_its_budget(world: World) -> None:
     """200 backends of one account cost 1,000 points of 900 a minute: the rest waits, and GitHub never says no."""
-    world = each_world
     many = [world.backend(f"big/b{number}", "L1", SILENT) for number in range(200)]
     other = world.backend("small/backend", "L1", SILENT)
     world.start()
