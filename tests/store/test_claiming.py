@@ -38,10 +38,10 @@ def end(store: Store, *ends: Ended, owner: str = "me", at: datetime = NOW) -> No
     )
 
 
-def down(effect: Claimed, at: datetime = NOW, **given: datetime) -> Ended:
+def down(effect: Claimed, *, not_before: datetime | None = None) -> Ended:
     """A try that met a GitHub without answers."""
-    due = at + timedelta(hours=1)
-    return Ended(effect, "retry", 0.1, "github_unavailable", "502", due=due, down=True, **given)
+    due = NOW + timedelta(hours=1)
+    return Ended(effect, "retry", 0.1, "github_unavailable", "502", due=due, down=True, not_before=not_before)
 
 
 def done(effect: Claimed) -> Ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from relay.simulator import Fault, JobPlan, Kind, Listener, Match, Mode, Reports, wait_until
 from tests.stories.world import World
@@ -13,6 +14,11 @@ SILENT = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mod
 def tries(world: World, name: str) -> int:
     """How often GitHub was asked to dispatch to this backend."""
     return len(world.sim.log.dispatches(name, effective=False))
+
+
+def tried_so_often(world: World, name: str, count: int) -> bool:
+    """Whether it was asked so often by now."""
+    return tries(world, name) == count
 
 
 def audited(world: World, name: str) -> list[str]:
@@ -80,7 +86,7 @@ def test_a_backend_without_answers_waits_and_its_gate_steps_down_at_the_deadline
     for minutes, so_far in ((1, 6), (2, 7), (3, 8)):  # All once more by the schedule, and then one probe at a time.
         world.hushed(0.1)
         world.clock.advance(timedelta(minutes=minutes))
-        wait_until(lambda so_far=so_far: tries(world, ill.name) == so_far, what="a probe")
+        wait_until(partial(tried_so_often, world, ill.name, so_far), what="a probe")
     asked = tries(world, ill.name)
     pr = world.up.open_pull_request(title="Later")
     world.up.wait_for_check(pr.head_sha, "crcr/gate")
