@@ -5,13 +5,21 @@ What GitHub saw is what counts: which deliveries it was asked for again, what it
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
+from relay.app import build
+from relay.serving import listening_socket, serving
+from relay.settings import load_settings
 from relay.simulator import Backend, Fault, JobPlan, Kind, Listener, Match, Mode, PullRequest, Reports, wait_until
+from tests.stories.relay_process import run as crcr
 from tests.stories.world import World
+
+pytestmark = pytest.mark.slow
 
 BY_HAND = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
 NOBODY = "http://127.0.0.1:9/hook"
@@ -140,6 +148,61 @@ def test_past_three_days_the_comparison_finds_what_github_forgot(world: World) -
     assert mine["pull_request"]["head"]["repo"]["clone_url"]
 
 
+@contextlib.contextmanager
+def another(world: World) -> Iterator[None]:
+    """A second replica beside the world's own, on the same database."""
+    with listening_socket() as (socket, _):
+        socket.listen(16)
+        relay = build(load_settings({}, **world.settings()), now=world.clock.now, migrate=False)
+        with serving(relay, socket.dup()):
+            yield
+
+
+def test_two_replicas_ask_once_and_tell_once(each_world: World) -> None:
+    """Both look all the time; a turn is one's alone, and what one has written down the other leaves."""
+    world = each_world
+    backend = world.backend("org/one", "L4", BY_HAND)
+    watching(world)
+    with another(world):
+        for _ in range(3):
+            world.sim.webhook_url = NOBODY
+            lost = [world.up.open_pull_request() for _ in range(3)]
+            world.sim.webhook_url = f"{world.url}/github/webhook"
+            world.clock.advance(LATER)
+            wait_until(lambda lost=lost: {pr.head_sha for pr in lost} <= heads_told(backend).keys(), what="runs")  # type: ignore[misc]
+            look_again(world)
+
+    assert 9 == len(heads_told(backend))
+    assert {1} == set(heads_told(backend).values())
+    assert {1} >= set(asked_again(world).values())
+
+
+def test_the_console_says_what_it_would_do_and_does_it_when_told(world: World) -> None:
+    """A dry run prints each gap and tells nobody; with --heal the service sends what was planned."""
+    backend = world.backend("org/one", "L4", BY_HAND)
+    # The console is a process of its own and goes by the real time, at which the story arrives only with it.
+    world.clock.advance(-timedelta(hours=1))
+    watching(world, gaps_seconds=NEVER)
+    world.sim.webhook_url = NOBODY
+    pr = world.up.open_pull_request()
+    world.clock.advance(timedelta(minutes=59))
+
+    dry = crcr(world, "gaps", "--dry-run")
+    world.idle()
+    assert (1, "") == (dry.returncode, dry.stderr)
+    assert [
+        f"never_delivered  pull {pr.number} {pr.head_sha[:12]}: would tell org/one",
+        "1 gap found",
+    ] == dry.stdout.splitlines()
+    assert [] == world.sim.log.dispatches()
+    healed = crcr(world, "gaps", "--heal")
+    backend.wait_for_runs(1)
+
+    assert (0, "") == (healed.returncode, healed.stderr)
+    assert "1 gap found, 0 left" in healed.stdout
+    assert {pr.head_sha: 1} == dict(heads_told(backend))
+
+
 def test_a_delivery_that_fails_again_is_not_asked_for_for_ever(world: World) -> None:
     """Once is what it gets; if it was a pull request, the comparison heals it."""
     world.backend("org/one", "L2", BY_HAND)
@@ -179,6 +242,31 @@ def test_a_question_that_github_refused_is_asked_again(world: World) -> None:
 
     refused, taken = world.sim.log.of("POST", "/attempts")
     assert (False, True) == (refused.effect, taken.effect)
+    assert {pr.head_sha: 1} == dict(heads_told(backend))
+
+
+@pytest.mark.parametrize(("kind", "questions"), [(Kind.RESET, 2), (Kind.RESET_AFTER, 1)], ids=["before", "after"])
+def test_a_question_that_was_cut_short_is_asked_again_only_if_it_was_not_heard(
+    world: World, kind: Kind, questions: int
+) -> None:
+    """As when the relay dies between writing down that it asks and hearing the answer: GitHub's list tells which."""
+    backend = world.backend("org/one", "L2", BY_HAND)
+    watching(world, gaps_seconds=NEVER)
+    outage(world)
+    pr = world.up.open_pull_request()
+    world.clock.advance(LATER)
+    world.sim.faults.add(Fault(kind, Match("POST", "/attempts$"), times=1))
+    world.start()
+
+    wait_until(lambda: len(world.sim.log.of("POST", "/attempts")) == 1, what="a question that is cut short")
+    world.idle()
+    for _ in range(2):
+        world.clock.advance(timedelta(minutes=11))
+        count = len(world.sim.log.of("GET", "/app/hook/deliveries"))
+        wait_until(lambda: len(world.sim.log.of("GET", "/app/hook/deliveries")) >= count + 2, what="more looks")  # noqa: B023
+    backend.wait_for_runs(1)
+
+    assert questions == len(world.sim.log.of("POST", "/attempts"))
     assert {pr.head_sha: 1} == dict(heads_told(backend))
 
 
