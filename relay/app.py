@@ -17,6 +17,7 @@ from relay.credentials import Credentials, capability_keys, load_apps
 from relay.edge.keys import KeyCache
 from relay.edge.oidc import OidcVerifier
 from relay.facts import Place
+from relay.figures import Figures
 from relay.github.client import GitHubClient
 from relay.github.http import AsyncClient, OpenTransport, new_http_client, new_http_pool
 from relay.github.keys import Apps
@@ -28,6 +29,7 @@ from relay.settings import Settings
 from relay.store import schema
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
+from relay.store.notify import Line
 from relay.traffic import Traffic
 from relay.work.allowlist import AllowlistKeeper, make_source
 from relay.work.cancel import RunCanceller
@@ -70,6 +72,8 @@ class Relay:
     traffic: Traffic
     sweep: Sweep
     lookout: Lookout
+    figures: Figures
+    line: Line
 
     def close(self) -> None:
         """Let go of the database, for a relay that was built and never run."""
@@ -241,6 +245,15 @@ def _assemble(
             fresh_id=chance.guid,
             counts=metrics,
         ),
+        figures=Figures(
+            store=store,
+            keeper=keeper,
+            metrics=metrics,
+            upstream=settings.upstream,
+            left=github.witness.requests_left,
+            now=now,
+        ),
+        line=Line(),
     )
 
 

@@ -1,25 +1,33 @@
-"""Looks at the parts of a running service: is the database there, is the allowlist fresh, does the worker turn?"""
+"""Looks at the parts of a running service: is the database there, is the allowlist fresh, does everything turn?
+
+What is said is for everybody to read, so it names no host, no user and nothing secret.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from importlib.metadata import PackageNotFoundError, distribution
 
 from relay.clock import Now
 from relay.edge.health import Build, Part
-from relay.gaps import Cause
-from relay.metrics import Metrics
 from relay.rotation import Rotation
-from relay.store import budgets, circuits, outbox, schema
+from relay.store import schema
 from relay.store.engine import Store, StoreDownError
-from relay.store.gaps import open_by_cause
+from relay.store.notify import Line
 from relay.work.allowlist import AllowlistKeeper
+from relay.work.lookout import Lookout
 from relay.work.outbox import Worker
+from relay.work.sweep import Sweep
 
 #: An allowlist that could not be read for this long is worth an alarm; it stays in force all the same.
 STALE = timedelta(minutes=15)
 #: A worker polls twice a second, so one that has not turned for this long hangs.
 STUCK = timedelta(seconds=60)
+#: The sweep and the lookout turn by settings; each of their turns may take as long as this beside its time of rest.
+SLOW = timedelta(minutes=5)
 #: A commit that failed so many seconds ago may fail again: the worker commits about once a second while it has work.
 RECENT = 10.0
 
@@ -31,8 +39,10 @@ class Condition:
     store: Store
     keeper: AllowlistKeeper
     worker: Worker
+    sweep: Sweep
+    lookout: Lookout
+    line: Line
     rotation: Rotation
-    metrics: Metrics
     now: Now
     version: str
     works: bool
@@ -43,7 +53,10 @@ class Condition:
         if self.worker.stopping:
             parts.insert(0, Part("serving", False, "told to stop: what has begun is finished, send requests elsewhere"))
         if self.works:
-            parts.append(self._working())
+            parts += [self._working(), self._sweeping(), self._looking_out()]
+            if self.line.up is not None:
+                said = "commits of other processes wake this one" if self.line.up else "work is found by polling alone"
+                parts.append(Part("listen", self.line.up, said, needed=False))
         if self.rotation.trouble is not None:
             said = f"those before stay in force, since the new ones cannot be used: {self.rotation.trouble}"
             parts.append(Part("secrets", False, said, needed=False))
@@ -55,30 +68,7 @@ class Condition:
             revision = await self.store.read(schema.revision)
         except StoreDownError:
             revision = None
-        return Build(self.version, self.keeper.current().digest, revision)
-
-    async def gauge(self) -> None:
-        """Read the figures that nobody counts as they change. A database that does not answer leaves the last ones."""
-        now = self.now()
-        checked = self.keeper.state.checked_at
-        if checked is not None:
-            self.metrics.allowlist_age_seconds.set((now - checked).total_seconds())
-        try:
-            backlog = await self.store.read(lambda conn: outbox.backlog(conn, now))
-            gaps = await self.store.read(open_by_cause)
-            states = await self.store.read(circuits.counts)
-            held = await self.store.read(lambda conn: budgets.held(conn, now))
-        except StoreDownError:
-            return
-        for cause in Cause:
-            self.metrics.gaps_open.labels(cause.value).set(gaps.get(cause, 0))
-        for state, count in states.items():
-            self.metrics.circuits.labels(state.value).set(count)
-        self.metrics.accounts_held.labels("limit").set(held.resting)
-        self.metrics.accounts_held.labels("budget").set(held.saving)
-        self.metrics.effects_open.set(backlog.open)
-        self.metrics.effects_dead.set(backlog.dead)
-        self.metrics.oldest_seconds.set(backlog.oldest.total_seconds())
+        return Build(self.version, commit_of(_direct_url), self.keeper.current().digest, revision)
 
     async def _database(self) -> Part:
         try:
@@ -106,8 +96,43 @@ class Condition:
         return Part("allowlist", True, f"{len(state.allowlist.entries)} entries, {len(state.faults)} faults")
 
     def _working(self) -> Part:
-        turned = self.worker.last_turn
+        return self._turning("worker", self.worker.last_turn, STUCK)
+
+    def _sweeping(self) -> Part:
+        # Deadlines are late without it, but webhooks and callbacks had better be taken than refused meanwhile.
+        return self._turning("sweep", self.sweep.last_turn, SLOW + self.sweep.rest, needed=False)
+
+    def _looking_out(self) -> Part:
+        if self.lookout.trouble:
+            said = f"GitHub could not be asked for what was missed: {self.lookout.trouble}"
+            return Part("lookout", False, said, needed=False)
+        turned = self.lookout.last_turn
+        if turned is None and self.now() - self.lookout.made_at < SLOW:
+            return Part("lookout", True, "begins some seconds after the start", needed=False)
+        return self._turning("lookout", turned, SLOW + self.lookout.rest, needed=False)
+
+    def _turning(self, name: str, turned: datetime | None, patience: timedelta, *, needed: bool = True) -> Part:
         if turned is None:
-            return Part("worker", False, "has not turned yet")
+            return Part(name, False, "has not turned yet", needed=needed)
         silent = self.now() - turned
-        return Part("worker", silent < STUCK, f"last turned {max(0, int(silent.total_seconds()))} s ago")
+        return Part(name, silent < patience, f"last turned {max(0, int(silent.total_seconds()))} s ago", needed=needed)
+
+
+def _direct_url() -> str | None:
+    try:
+        return distribution("cross-repo-ci-relay").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+
+
+def commit_of(direct_url: Callable[[], str | None]) -> str | None:
+    """The commit that this build was installed from, where it was installed from a repository, as pip noted it.
+
+    https://packaging.python.org/specifications/direct-url/
+    """
+    try:
+        noted = json.loads(direct_url() or "{}")
+        commit = noted.get("vcs_info", {}).get("commit_id")
+    except (ValueError, AttributeError):
+        return None
+    return commit if isinstance(commit, str) else None

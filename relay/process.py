@@ -57,14 +57,16 @@ def create_app(relay: Relay, role: Role = "all") -> FastAPI:
         store=relay.store,
         keeper=relay.keeper,
         worker=relay.worker,
+        sweep=relay.sweep,
+        lookout=relay.lookout,
+        line=relay.line,
         rotation=relay.rotation,
-        metrics=relay.metrics,
         now=relay.now,
         version=application.version,
         works=role != "web",
     )
     application.include_router(
-        health_router(parts=condition.parts, build=condition.build, gauge=condition.gauge, metrics=relay.metrics)
+        health_router(parts=condition.parts, build=condition.build, gauge=relay.figures.read, metrics=relay.metrics)
     )
     if role != "worker":
         application.include_router(
@@ -135,7 +137,7 @@ async def _running(relay: Relay, role: Role, _application: FastAPI) -> AsyncIter
             asyncio.create_task(relay.sweep.run(), name="sweep"),
             asyncio.create_task(relay.lookout.run(), name="lookout"),
         ]
-        tasks.append(asyncio.create_task(listen(relay.store, relay.worker.wake), name="listen"))
+        tasks.append(asyncio.create_task(listen(relay.store, relay.worker.wake, line=relay.line), name="listen"))
     log.info("started", role=role, upstream=str(relay.settings.upstream), worker=relay.worker.name)
     try:
         yield

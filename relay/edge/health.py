@@ -20,12 +20,18 @@ class Part:
     detail: str
     needed: bool = True
 
+    @property
+    def state(self) -> str:
+        """One word: ``degraded`` is not well and can be done without for a while."""
+        return "ok" if self.well else "ill" if self.needed else "degraded"
+
 
 @dataclass(frozen=True, slots=True)
 class Build:
     """Which build answers, what it works by, and what its database looks like."""
 
     version: str
+    commit: str | None
     allowlist_digest: str
     schema: str | None
 
@@ -51,21 +57,29 @@ def health_router(
         responses={503: {"description": "A part that is needed is ill; `parts` says which and why."}},
     )
     async def readyz() -> Response:
-        """Every part with its state; 503 when one that is needed is ill."""
+        """Every part with its state (ok, degraded, ill) and why; 503 when one that is needed is ill."""
         looked = await parts()
         well = all(part.well for part in looked if part.needed)
         body = {
             "ok": well,
-            "parts": {part.name: {"ok": part.well, "needed": part.needed, "detail": part.detail} for part in looked},
+            "parts": {
+                part.name: {"state": part.state, "ok": part.well, "needed": part.needed, "detail": part.detail}
+                for part in looked
+            },
         }
         return JSONResponse(body, 200 if well else 503, None if well else {"Retry-After": "5"})
 
     @router.get("/version", summary="Which build this is")
     async def version() -> Response:
-        """The build, the digest of the allowlist in force, and the schema's revision."""
+        """The build and its commit where that is known, the allowlist in force by its digest, the schema's revision."""
         answer = await build()
         return JSONResponse(
-            {"version": answer.version, "allowlist_digest": answer.allowlist_digest, "schema": answer.schema}
+            {
+                "version": answer.version,
+                "commit": answer.commit,
+                "allowlist_digest": answer.allowlist_digest,
+                "schema": answer.schema,
+            }
         )
 
     @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)

@@ -32,6 +32,7 @@ class Witness:
         self._reached: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._resting: dict[int, Limited] = {}
         self._sparing: dict[str, datetime] = {}
+        self._left: dict[str, tuple[int, datetime]] = {}
 
     def heard(self, status: int) -> None:
         """An answer came, to the task that runs just now. One of 5xx, or to a bad token, is none to speak of."""
@@ -67,19 +68,31 @@ class Witness:
 
         https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#checking-the-status-of-your-rate-limit
         """
-        remaining = headers.get("x-ratelimit-remaining", "")
-        if not (remaining.isascii() and remaining.isdigit()) or len(remaining) > 4:
+        remaining = _number(headers.get("x-ratelimit-remaining", ""), 6)
+        limit = _number(headers.get("x-ratelimit-limit", ""), 6)
+        reset = _number(headers.get("x-ratelimit-reset", ""), 10)
+        if remaining is None or limit is None or reset is None:
             return
-        limit, reset = headers.get("x-ratelimit-limit", ""), headers.get("x-ratelimit-reset", "")
-        if not (limit.isascii() and limit.isdigit() and len(limit) < 7 and reset.isascii() and reset.isdigit()):
+        until, now = datetime.fromtimestamp(reset, UTC), self._now()
+        if not now < until <= now + _HOUR:
             return
-        if int(remaining) > int(limit) // _KEPT or len(reset) > 10:
-            return
-        until = datetime.fromtimestamp(int(reset), UTC)
-        if self._now() < until <= self._now() + _HOUR:
-            self._sparing[pacing_of(at.repo)] = until
+        account = pacing_of(at.repo)
+        self._left[account] = (remaining, until)
+        if remaining <= limit // _KEPT:
+            self._sparing[account] = until
+
+    def requests_left(self) -> Mapping[str, int]:
+        """What each account, by pacing key, may still ask in this hour, as last told. Ended hours are left out."""
+        now = self._now()
+        self._left = {account: (left, until) for account, (left, until) in self._left.items() if now < until}
+        return {account: left for account, (left, _) in self._left.items()}
 
     def take_sparing(self) -> Mapping[str, datetime]:
         """The accounts, by pacing key, whose requests are nearly used up, and until when. Each is told once."""
         taken, self._sparing = self._sparing, {}
         return taken
+
+
+def _number(text: str, most_digits: int) -> int | None:
+    """A header's number; None for what is none, or none of GitHub's."""
+    return int(text) if len(text) <= most_digits and text.isascii() and text.isdigit() else None

@@ -185,6 +185,8 @@ class Store:
         self._reading = make_engine(url, read_only=True)
         self._file = _database_file(self._writing.url)
         self._failed: tuple[float, str] | None = None
+        #: How many commits the database did not take, for the metrics.
+        self.failed_commits = 0
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="store-read")
         # SQLite has one writer, so one line that knows who goes first. PostgreSQL takes both at once.
         self._waited_for = _Line()
@@ -303,6 +305,7 @@ class Store:
     def _note(self, error: Exception) -> Exception:
         if isinstance(error, StoreDownError):
             self._failed = (time.monotonic(), str(error))
+            self.failed_commits += 1
         return error
 
     def _transact(self, group: list[_Waiting]) -> list[tuple[_Waiting, Any, RefusalError | None]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -26,25 +27,39 @@ FIRST_WAIT = 0.5
 LONGEST_WAIT = 15.0
 
 
-async def listen(store: Store, wake: Callable[[], None], *, first_wait: float = FIRST_WAIT) -> None:
+@dataclass(slots=True)
+class Line:
+    """Whether notices come in just now; None where there are none to come."""
+
+    up: bool | None = None
+
+
+async def listen(
+    store: Store, wake: Callable[[], None], *, first_wait: float = FIRST_WAIT, line: Line | None = None
+) -> None:
     """Call ``wake`` for each notice of another process, until cancelled. Returns at once where there are none to come.
 
-    A line that breaks is made anew; what was announced meanwhile is made up for by one more call.
+    A line that breaks is made anew; what was announced meanwhile is made up for by one more call. ``line`` is told how
+    it stands.
     """
     if store.dialect != "postgresql":
         return
     wait = first_wait
+    line = line or Line()
+    line.up = False
     while True:
         try:
-            async with await _connected(store) as line:
-                await line.execute(f"LISTEN {CHANNEL}")
+            async with await _connected(store) as connection:
+                await connection.execute(f"LISTEN {CHANNEL}")
                 log.info("listening")
-                wait = first_wait
+                line.up, wait = True, first_wait
                 wake()
-                await _heed(line, store.name, wake)
+                await _heed(connection, store.name, wake)
         except (psycopg.Error, OSError) as error:
             # Its words may name host and user, so only its kind is told.
             log.warning("not_listening", error=type(error).__name__, again_in_seconds=wait)
+        finally:
+            line.up = False
         await asyncio.sleep(wait)
         wait = min(wait * 2, LONGEST_WAIT)
 

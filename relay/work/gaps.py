@@ -72,6 +72,8 @@ class GapSweep:
         self._counts = counts
         self._every = every
         self._most = healed_at_most
+        #: Why this process's last turn came to nothing, as a stable code; empty where it did not.
+        self.trouble = ""
         self._look = UpstreamLook(store=store, github=github, upstream=Address(terms.upstream), now=now)
 
     # --- Finding -----------------------------------------------------------------------------------------------------
@@ -116,6 +118,7 @@ class GapSweep:
             return new
 
         new = await self._store.write(note)
+        self.trouble = ""
         for one in new:
             log.info("gap_found", cause=one.gap.cause.value, subject=one.gap.subject, head=one.gap.head_sha)
             self._counts.gap_found(one.gap.cause.value)
@@ -231,7 +234,7 @@ class GapSweep:
             return False
         if isinstance(error, RetryLater | Limited):
             return True
-        log.warning("gap_not_healed", subject=gap.subject, reason=error.reason, detail=error.detail)
+        log.warning("gap_not_healed", subject=gap.subject, head=gap.head_sha, reason=error.reason, detail=error.detail)
         if gap.tries >= _TRIES:
             await self._store.write(lambda conn: self._end(conn, gap, How.GAVE_UP, now))
         else:
@@ -241,6 +244,7 @@ class GapSweep:
 
     async def _put_off(self, name: str, error: GitHubError) -> None:
         log.warning("upstream_not_read", turn=name, reason=error.reason, detail=error.detail)
+        self.trouble = error.reason
         retry_at = error.retry_at if isinstance(error, RetryLater | Limited) else None
         if retry_at is not None:
             until = max(retry_at, self._now() + min(self._every, SOON))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Self
 
 import structlog
@@ -27,11 +27,16 @@ PATIENCE = timedelta(seconds=10)
 class Lookout:
     """Takes every turn that is due. Each replica may run one: which of them has a turn, the database says."""
 
-    def __init__(self, missed: MissedDeliveries, gaps: GapSweep, *, every: timedelta) -> None:
+    def __init__(self, missed: MissedDeliveries, gaps: GapSweep, *, every: timedelta, now: Now) -> None:
         self.missed = missed
         self.gaps = gaps
+        self._now = now
         self._every = min(every, SOON)
         self._stopped = asyncio.Event()
+        self._failed = ""
+        self.last_turn: datetime | None = None
+        self.made_at = now()
+        self.rest = self._every
 
     @classmethod
     def of(
@@ -61,19 +66,28 @@ class Lookout:
             counts=counts,
             every=comparing,
         )
-        return cls(missed, gaps, every=min(asking, comparing))
+        return cls(missed, gaps, every=min(asking, comparing), now=now)
+
+    @property
+    def trouble(self) -> str:
+        """Why the last look came to nothing, as a word; empty where it did not."""
+        return self._failed or self.missed.trouble or self.gaps.trouble
 
     async def run(self) -> None:
         """Look until ``stop`` is called. A turn that fails does not end it: the next may work."""
         await self._wait(min(self._every, PATIENCE))
         while not self._stopped.is_set():
+            failed = ""
             for turn in (self.missed.turn, self.gaps.find, self.gaps.heal):
                 try:
                     await turn()
                 except StoreDownError as error:
+                    failed = "store_unreachable"
                     log.warning("store_unreachable", error=str(error))
                 except Exception:
+                    failed = "internal_error"
                     log.exception("lookout_turn_failed")
+            self._failed, self.last_turn = failed, self._now()
             await self._wait(self._every)
 
     def stop(self) -> None:

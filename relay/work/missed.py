@@ -116,6 +116,7 @@ class MissedDeliveries:
         self._counts = counts
         self._every = every
         self._most = asked_at_most
+        self._troubles: dict[str, str] = {}
         two = github.app_id_of(Side.UPSTREAM) != github.app_id_of(Side.BACKENDS)
         # With one app, upstream's webhook tells of installations too.
         self._sides: Mapping[Side, Mapping[str, frozenset[str] | None]] = (
@@ -123,6 +124,11 @@ class MissedDeliveries:
             if two
             else {Side.UPSTREAM: {**_UPSTREAMS, **_INSTALLATIONS}}
         )
+
+    @property
+    def trouble(self) -> str:
+        """Why this process's last turn came to nothing, as a stable code; empty where it did not."""
+        return next(iter(self._troubles.values()), "")
 
     async def turn(self) -> int:
         """Look at each app's deliveries if it is time; returns how many were asked for."""
@@ -152,10 +158,12 @@ class MissedDeliveries:
 
     async def _finish(self, name: str, mark: datetime) -> None:
         now = self._now()
+        self._troubles.pop(name, None)
         await self._store.write(lambda conn: gaps.finish_turn(conn, name, mark, now))
 
     async def _put_off(self, name: str, error: GitHubError) -> None:
-        log.warning("deliveries_not_read", reason=error.reason, detail=error.detail)
+        log.warning("deliveries_not_read", turn=name, reason=error.reason, detail=error.detail)
+        self._troubles[name] = error.reason
         retry_at = error.retry_at if isinstance(error, RetryLater | Limited) else None
         if retry_at is not None:
             until = max(retry_at, self._now() + min(self._every, SOON))

@@ -55,6 +55,7 @@ class Sweep:
         self._forgot_at: datetime | None = None
         self._stopped = asyncio.Event()
         self.last_turn: datetime | None = None
+        self.rest = timedelta(seconds=seconds)
 
     async def run(self) -> None:
         """Sweep until ``stop`` is called. A turn that fails does not end it: the next may work."""

@@ -79,7 +79,7 @@ class Observer(Protocol):
     """Told of every attempt, for metrics."""
 
     def attempt(self, kind: Kind, outcome: str, seconds: float, age: float) -> None:
-        """One attempt at an effect of this kind ended so; in seconds, what it took, and since the effect was decided."""
+        """One attempt at an effect of this kind ended so; in seconds, what it took and how long ago it was decided."""
         ...
 
 

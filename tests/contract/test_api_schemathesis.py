@@ -56,7 +56,7 @@ def api_schema(
         return (Part("database", well=True, detail="there"),)
 
     async def build() -> Build:
-        return Build("1", "d1", "0001")
+        return Build("1", None, "d1", "0001")
 
     async def gauge() -> None:
         return None

@@ -19,6 +19,7 @@ from relay.store.forwarding import revive_forwards
 from relay.store.reading_asked import asked_on
 from relay.store.reading_deliveries import dead_letters
 from relay.store.retention import forget
+from relay.store.waiting import waiting
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 TERMS = CheckTerms(RepoName("up", "stream"), "ciflow/crcr/", timedelta(seconds=3))
@@ -69,6 +70,11 @@ def put_much_behind_us(store: Store) -> None:
         ("ix_check_owed", lambda conn: heal(conn, TERMS, NOW)),
         ("ix_dispatch_next_deadline", lambda conn: sweep_deadlines(conn, NOW, TERMS)),
         ("ix_change_ended_at", lambda conn: forget(conn, NOW)),
+        ("ix_effect_open", lambda conn: waiting(conn, NOW)),
+        ("ix_effect_dead", lambda conn: waiting(conn, NOW)),
+        ("ix_dispatch_next_deadline", lambda conn: waiting(conn, NOW)),
+        ("ix_change_ended_at", lambda conn: waiting(conn, NOW)),
+        ("ix_job_dispatch", lambda conn: waiting(conn, NOW)),
         ("ix_command_head_sha", lambda conn: asked_on(conn, "1" * 40, 7)),
     ],
 )
