@@ -304,6 +304,7 @@ def test_all_pages_of_open_pull_requests_are_read(world: World) -> None:
 
     watching(world)
 
+    wait_until(lambda: len(noted(world)) > 0, what="the first look's end")
     assert 250 == len({one["number"] for one in noted(world) if one["number"] is not None})
     queries = [entry.query for entry in world.sim.log.of("GET", "/pulls") if "state=open" in entry.query]
     assert ["1", "2", "3"] == [query.rpartition("=")[2] for query in queries]
