@@ -54,6 +54,7 @@ class Concluded:
     dispatch_id: int
     backend: RepoName
     head_sha: str
+    origin: str  # The delivery, or other cause, that made us dispatch.
     before: Outcome
     outcome: Outcome
     reason: str
@@ -224,7 +225,7 @@ def _conclude(row: Any, legs: Iterable[Leg], seen: Seen, now: datetime) -> Concl
         reported=row.legs_reported,
         expected=row.legs_expected,
     )
-    return Concluded(row.id, RepoName.parse(row.backend), row.head_sha, before, outcome, reason)
+    return Concluded(row.id, RepoName.parse(row.backend), row.head_sha, row.origin_delivery, before, outcome, reason)
 
 
 def _in_time(legs: Iterable[Leg], run: timedelta, now: datetime) -> bool:

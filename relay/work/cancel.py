@@ -31,7 +31,14 @@ class RunCanceller:
         try:
             for run_id in await self._runs(wanted):
                 taken = await self._github.cancel_run(wanted.address, run_id)
-                log.info("run_cancelled", backend=str(wanted.backend), run=run_id, taken=taken)
+                log.info(
+                    "run_cancelled",
+                    dispatch=effect.subject_id,
+                    delivery=wanted.delivery_id,
+                    backend=str(wanted.backend),
+                    run_id=run_id,
+                    taken=taken,
+                )
         except (Forbidden, Invalid) as error:
             return _noting(wanted.backend, error)
         return None

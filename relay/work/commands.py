@@ -28,6 +28,7 @@ from relay.store.comments import want_comment
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
 from relay.store.outbox import Claimed
+from relay.tracing import trace_id
 from relay.work.acts import Act, Done, override, rerun, run
 from relay.work.outbox import Note
 
@@ -157,7 +158,19 @@ class CommandRunner:
         """Note the end, and answer where a comment asked and its writer may have an answer."""
         named = None if role is None else role.name.lower()
         commands.finish(conn, row.id, state=ended.state, role=named, outcome=ended.outcome, now=now)
-        log.info("command", verb=row.verb, source=row.source, sender=row.sender, role=named, state=ended.state)
+        log.info(
+            "command",
+            delivery=row.delivery_id,
+            trace=trace_id(row.delivery_id),
+            head=row.head_sha,
+            backend=row.backend,
+            number=row.number,
+            verb=row.verb,
+            source=row.source,
+            sender=row.sender,
+            role=named,
+            state=ended.state,
+        )
         if ended.heard and row.comment_id is not None and row.number is not None:
             body = answer(row.sender, _shown(row), ended.said)
             want_comment(conn, row.number, f"command {row.comment_id}", body, self._terms.upstream, now)

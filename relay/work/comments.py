@@ -54,7 +54,7 @@ class CommentReconciler:
             comments.note_written, row=row, github_id=github_id, anew=anew, upstream=upstream, now=self._now()
         )
         await self._store.write(written)
-        log.info("comment written", number=row.number, topic=row.topic)
+        log.info("comment_written", number=row.number, topic=row.topic)
 
     async def _write(self, row: CommentRow, at: Address) -> tuple[int | None, bool]:
         """Send the text; the comment that shows it, and whether it replaces one that somebody deleted."""

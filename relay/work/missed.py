@@ -218,14 +218,14 @@ class MissedDeliveries:
     async def _note(self, side: Side, listed: _Listed, failed: tuple[FailedDelivery, ...]) -> None:
         app_id, now = self._github.app_id_of(side), self._now()
 
-        def unit(conn: Connection) -> tuple[list[How], tuple[FailedDelivery, ...]]:
+        def unit(conn: Connection) -> tuple[list[tuple[str, How]], tuple[FailedDelivery, ...]]:
             pending = gaps.open_deliveries(conn, app_id)
             came = _received(conn, [one.guid for one in pending] + [one.guid for one in failed])
-            ended: list[How] = []
+            ended: list[tuple[str, How]] = []
             for one in pending:
                 how = _end_of(one, listed, one.guid in came, now)
                 if how is not None and gaps.end_gap(conn, one.id, how, now, one.guid if one.guid in came else None):
-                    ended.append(how)
+                    ended.append((one.guid, how))
             gaps.not_asked(conn, [one.id for one in pending if _never_asked(one, listed, now)])
             return ended, gaps.note_failed(conn, [one for one in failed if one.guid not in came], now)
 
@@ -233,8 +233,8 @@ class MissedDeliveries:
         for one in new:
             log.warning("delivery_failed", delivery=one.guid, github_event=one.event, delivered_at=one.delivered_at)
             self._counts.gap_found(Cause.DELIVERY_FAILED.value)
-        for how in ended:
-            log.info("delivery_ended", how=how.value)
+        for guid, how in ended:
+            log.info("delivery_ended", delivery=guid, how=how.value)
             if how in HEALED:
                 self._counts.gap_healed(Cause.DELIVERY_FAILED.value)
 

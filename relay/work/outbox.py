@@ -348,7 +348,8 @@ class Worker:
             await self._keep(batch)
         except Exception:  # One note that cannot be written must not take the others with it.
             if len(batch) == 1:
-                log.exception("ending_not_noted", effect=batch[0].end.effect.id)
+                effect = batch[0].end.effect
+                log.exception("ending_not_noted", effect=effect.id, kind=effect.kind, subject=effect.subject)
                 await self._note_without(batch[0])
                 return
             for finished in batch:

@@ -17,6 +17,7 @@ from relay.store.engine import Store
 from relay.store.outbox import Claimed
 from relay.store.redispatch import Asking, Refusal, redispatch
 from relay.store.rerunning import ToRerun, load_rerun, note_not_rerun
+from relay.tracing import trace_id
 from relay.work.outbox import Note
 
 log = structlog.get_logger(__name__)
@@ -48,7 +49,15 @@ class Rerunner:
         if effect.attempts > 1 and await self._began(wanted):
             return None
         answer = await self._ask(wanted)
-        log.info("rerun", backend=str(wanted.backend), run=wanted.run_id, outcome=answer.outcome.value)
+        log.info(
+            "rerun",
+            delivery=wanted.origin,
+            trace=trace_id(wanted.origin),
+            head=wanted.head_sha,
+            backend=str(wanted.backend),
+            run_id=wanted.run_id,
+            outcome=answer.outcome.value,
+        )
         if answer.outcome is Rerun.RUNNING and not await self._began(wanted, unknown=True):
             # One job failed, and others of the same attempt still run: GitHub takes the wish once they are over.
             raise RetryLater(

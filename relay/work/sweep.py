@@ -21,6 +21,7 @@ from relay.store.forwarding import revive_forwards
 from relay.store.queue import end_groups
 from relay.store.retention import KEEP, forget
 from relay.store.returning import bring_back, probe
+from relay.tracing import trace_id
 
 log = structlog.get_logger(__name__)
 
@@ -106,8 +107,11 @@ class Sweep:
         for one in every:
             log.info(
                 "deadline",
-                backend=str(one.backend),
+                dispatch=one.dispatch_id,
+                delivery=one.origin,
+                trace=trace_id(one.origin),
                 head=one.head_sha,
+                backend=str(one.backend),
                 before=one.before.value,
                 after=one.outcome.value,
                 reason=one.reason,
