@@ -4,8 +4,8 @@ SQLite allows one writer at a time, and on PostgreSQL one thread that commits ma
 times faster than a thread for each. So both use the same shape: units of work queue up, the writer runs as many as
 are waiting inside one transaction, commits once, and only then does any caller learn that its work is kept.
 
-What a caller waits for, a webhook or a callback, goes before what the worker notes; on PostgreSQL it has a writer of
-its own. A claim that looks at thousands of effects would otherwise stand in front of an answer of milliseconds.
+What a caller waits for, a webhook or a callback, goes before what the worker notes. On PostgreSQL the writers of all
+processes take turns besides: see ``postgres.TAKE_TURN``.
 """
 
 from __future__ import annotations
@@ -188,15 +188,9 @@ class Store:
         #: How many commits the database did not take, for the metrics.
         self.failed_commits = 0
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="store-read")
-        # SQLite has one writer, so one line that knows who goes first. PostgreSQL takes both at once.
-        self._waited_for = _Line()
-        self._behind = self._waited_for if self.dialect == "sqlite" else _Line()
-        self._threads = [
-            threading.Thread(target=self._run, args=(line,), name="store-write", daemon=True)
-            for line in dict.fromkeys((self._waited_for, self._behind))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._line = _Line()
+        self._thread = threading.Thread(target=self._run, name="store-write", daemon=True)
+        self._thread.start()
         self._closed = False
         self.name = secrets.token_hex(8)
         self._notice = postgres.notice(self.name) if self.dialect == "postgresql" else None
@@ -248,21 +242,19 @@ class Store:
         if self._closed:
             return
         self._closed = True
-        for line in (self._waited_for, self._behind):
-            line.close()
-        for thread in self._threads:
-            thread.join()
+        self._line.close()
+        self._thread.join()
         self._readers.shutdown(wait=True)
         self._writing.dispose()
         self._reading.dispose()
 
     def _submit(self, unit: Callable[[Connection], T], *, waited_for: bool = False) -> Future[T]:
         future: Future[T] = Future()
-        (self._waited_for if waited_for else self._behind).put(_Waiting(unit, future), first=waited_for)
+        self._line.put(_Waiting(unit, future), first=waited_for)
         return future
 
-    def _run(self, line: _Line) -> None:
-        while group := line.group():
+    def _run(self) -> None:
+        while group := self._line.group():
             self._commit(group)
 
     def _commit(self, group: list[_Waiting]) -> None:
@@ -317,6 +309,8 @@ class Store:
                 settled: list[tuple[_Waiting, Any, RefusalError | None]] = []
                 with self._writing.begin() as conn:
                     begun = True
+                    if self._notice is not None:
+                        conn.exec_driver_sql(postgres.TAKE_TURN)
                     for waiting in group:
                         try:
                             settled.append((waiting, waiting.unit(conn), None))

@@ -11,6 +11,16 @@ from sqlalchemy.engine import URL
 CHANNEL = "crcr_work"
 _ANNOUNCED = "crcr_announced"
 
+#: Taken first by each transaction that writes, in whichever process. Our units lock rows of several tables, in the
+#: order in which callers came; two groups of them would meet crosswise, and a deadlock costs a second before it is
+#: noticed. So all replicas take turns, as SQLite's writers do. Readers wait for nobody.
+TAKE_TURN = "SELECT pg_advisory_xact_lock(1129464663)"
+
+#: A process that stopped in the middle of its turn must not stop the others, so the server ends its session after so
+#: many milliseconds; and nobody waits longer than that for a turn, in milliseconds too.
+_MOST_IDLE = 8_000
+_MOST_WAIT = 9_000
+
 #: PostgreSQL's code for "I only read". After a fail-over it is what the old primary, or a standby, answers to a write.
 READ_ONLY = "25006"
 
@@ -22,6 +32,12 @@ _VANISHED = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # Milliseconds, as libpq counts here.
 }
+
+
+_WRITING = (
+    "-c default_transaction_read_only=off"
+    f" -c idle_in_transaction_session_timeout={_MOST_IDLE} -c lock_timeout={_MOST_WAIT}"
+)
 
 
 def open_engine(url: URL, *, read_only: bool, wait_seconds: int) -> Engine:
@@ -36,7 +52,7 @@ def open_engine(url: URL, *, read_only: bool, wait_seconds: int) -> Engine:
         connect_args={
             **_unless_said(url),
             "connect_timeout": wait_seconds,
-            "options": f"-c default_transaction_read_only={'on' if read_only else 'off'}",
+            "options": "-c default_transaction_read_only=on" if read_only else _WRITING,
         },
     )
     if not read_only:

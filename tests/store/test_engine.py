@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from relay.store.engine import GO_FIRST, GROUP, RefusalError, Store, StoreDownError
+from tests.conftest import empty
 
 
 def insert(store: Store, key: str) -> None:
@@ -90,21 +93,65 @@ def test_what_a_caller_waits_for_goes_before_the_workers_notes(store: Store) -> 
     def noted(name: str) -> Callable[[Connection], None]:
         return lambda _conn: order.append(name)
 
-    blockers = [store._submit(hold)] if store.dialect == "sqlite" else [store._submit(hold, waited_for=True)]
+    blocker = store._submit(hold)
     held.wait(5)
-    if store.dialect == "sqlite":
-        futures = [store._submit(noted("worker"))]
-        futures += [store._submit(noted("webhook"), waited_for=True) for _ in range(GO_FIRST * GROUP + 1)]
+    futures = [store._submit(noted("worker"))]
+    futures += [store._submit(noted("webhook"), waited_for=True) for _ in range(GO_FIRST * GROUP + 1)]
+    gate.set()
+    for future in [blocker, *futures]:
+        future.result(5)
+
+    assert (["webhook"] * GO_FIRST * GROUP + ["worker", "webhook"]) == order
+
+
+def test_two_processes_that_want_the_same_rows_crosswise_both_get_them(database_url: str) -> None:
+    """Each holds a row that the other wants next: a deadlock, were it not that all writers take turns."""
+    with closing(Store(database_url)) as first, closing(Store(database_url)) as second:
+        insert(first, "a")
+        insert(first, "b")
+        tries: list[str] = []
+
+        def touch(*rows: str) -> Callable[[Connection], None]:
+            def unit(conn: Connection) -> None:
+                for row in rows:
+                    tries.append(row)
+                    conn.execute(text("UPDATE pacing SET reason = reason || 'x' WHERE key = :k"), {"k": row})
+                    time.sleep(0.2)
+
+            return unit
+
+        both = [first._submit(touch("a", "b")), second._submit(touch("b", "a"))]
+        for one in both:
+            one.result(10)
+
+        found = first.read_now(lambda conn: list(conn.execute(text("SELECT reason FROM pacing")).scalars()))
+        assert ["xx", "xx"] == found
+        assert 4 == len(tries)  # Neither had to begin again.
+
+
+@pytest.mark.postgres
+def test_a_process_that_stops_in_its_turn_does_not_stop_the_others(postgres_url: str) -> None:
+    """The server ends a session that does nothing in the middle of a transaction, and the next has its turn."""
+    empty(postgres_url)
+    gate, held, limits = threading.Event(), threading.Event(), []
+
+    def stop(conn: Connection) -> None:
+        limits.append(conn.execute(text("SHOW idle_in_transaction_session_timeout")).scalar())
+        conn.execute(text("SET LOCAL idle_in_transaction_session_timeout = 300"))  # So that the test need not wait.
+        held.set()
+        gate.wait(30)
+
+    with closing(Store(postgres_url)) as frozen, closing(Store(postgres_url)) as other:
+        stuck = frozen._submit(stop)
+        held.wait(5)
+
+        insert(other, "a")
+
         gate.set()
-        for future in [*blockers, *futures]:
-            future.result(5)
-        assert (["webhook"] * GO_FIRST * GROUP + ["worker", "webhook"]) == order
-    else:
-        # There each has a writer of its own, and neither waits for the other at all.
-        store._submit(noted("worker")).result(5)
-        gate.set()
-        assert ["worker"] == order
-        blockers[0].result(5)
+        assert ["8s"] == limits
+        with pytest.raises(StoreDownError):
+            stuck.result(10)
+        assert ["a"] == keys(other)
 
 
 def test_readers_see_only_what_is_committed(store: Store) -> None:
