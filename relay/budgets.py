@@ -120,14 +120,22 @@ class Spent:
         ``times`` is how many of GitHub's minutes pass in one of ours, where time is squeezed.
         """
         most = times * (POINTS_WITH_GATES if urgent else POINTS_A_MINUTE)
-        waits = [
-            _room([(slot, points) for slot, points, _ in self.minute], price.points, most, _SLOT, _MINUTE),
-        ]
-        if price.contents:
-            created = [(slot, contents) for slot, _, contents in self.minute]
-            waits.append(_room(created, price.contents, times * CONTENTS_A_MINUTE, _SLOT, _MINUTE))
-            waits.append(_room(list(self.hour), price.contents, times * CONTENTS_AN_HOUR, _LONG_SLOT, _HOUR))
-        return max((wait for wait in waits if wait is not None), default=None)
+        points = _room([(slot, points) for slot, points, _ in self.minute], price.points, most, _SLOT, _MINUTE)
+        return _last(points, self.contents_free_at(price, times=times))
+
+    def contents_free_at(self, price: Price, *, times: float = 1.0) -> datetime | None:
+        """As ``free_at``, of the contents alone: what creates none need not wait for them."""
+        if not price.contents:
+            return None
+        created = [(slot, contents) for slot, _, contents in self.minute]
+        return _last(
+            _room(created, price.contents, times * CONTENTS_A_MINUTE, _SLOT, _MINUTE),
+            _room(list(self.hour), price.contents, times * CONTENTS_AN_HOUR, _LONG_SLOT, _HOUR),
+        )
+
+
+def _last(*waits: datetime | None) -> datetime | None:
+    return max((wait for wait in waits if wait is not None), default=None)
 
 
 def _slot(at: datetime, length: timedelta) -> int:

@@ -148,6 +148,11 @@ _TAKE = (
 )
 
 
+_POSTPONE = (
+    update(_effect).where(_effect.c.id == bindparam("b_id")).values(due=bindparam("b_until", type_=_effect.c.due.type))
+)
+
+
 def claim(
     conn: Connection, *, owner: str, count: int, now: datetime, lease: timedelta = LEASE, pace: Pace | None = None
 ) -> list[Claimed]:
@@ -165,6 +170,7 @@ def claim(
         if taken:
             conn.execute(_TAKE, {"ids": [one.id for one in taken], "until": now + lease, "me": owner})
         claimed += taken
+        admission.postpone(conn)
         # What is kept now is what the next look leaves out.
         budgets.keep(conn, admission.accounts.values())
         if len(taken) == len(rows):
@@ -195,6 +201,7 @@ class _Admission:
         self._running = running
         self._pace = pace
         self._probed: set[str] = set()  # Circuits of which one probe goes out with this claim.
+        self._postponed: dict[int, datetime] = {}  # Effects for which contents must be free first.
         self._asked: set[str] = set()  # Accounts at which GitHub as a whole is probed.
         self.now = now
         self.accounts: dict[str, Account] = {}
@@ -262,8 +269,20 @@ class _Admission:
         if self._running[row.pacing] >= IN_FLIGHT:
             return self._shut(row.pacing)
         urgent = is_urgent(row.priority)
-        price = price_of(kind, row.attempts)
-        return self.accounts[row.pacing].take(price, self.now, urgent=urgent, times=self._pace.budgets)
+        price, account = price_of(kind, row.attempts), self.accounts[row.pacing]
+        later = account.spent.contents_free_at(price, times=self._pace.budgets)
+        if later is not None:
+            # Only what creates contents waits for them, and by itself: the account has room for all else.
+            self._postponed[row.id] = later
+            return False
+        return account.take(price, self.now, urgent=urgent, times=self._pace.budgets)
+
+    def postpone(self, conn: Connection) -> None:
+        """Let what must wait by itself be due later, so that no further look meets it."""
+        if self._postponed:
+            rows = [{"b_id": effect_id, "b_until": later} for effect_id, later in sorted(self._postponed.items())]
+            conn.execute(_POSTPONE, rows)
+            self._postponed.clear()
 
     def _begun(self, keys: Sequence[str], pacing: str) -> None:
         self._running[pacing] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from relay.circuits import ENOUGH, Pace
@@ -95,3 +96,29 @@ def test_nothing_is_brought_forward_beyond_a_time_that_was_named(store: Store) -
 
     due = {one.id for one in take(store, at=named - timedelta(seconds=1))}
     assert first.id not in due
+
+
+def comments(account: str, count: int) -> list[NewEffect]:
+    """So many comments on pull requests of one account's repositories."""
+    return [
+        NewEffect(Kind.RECONCILE_COMMENT, f"comment {number}", f"account {account}", number, priority=-50)
+        for number in range(count)
+    ]
+
+
+def test_comments_that_must_wait_hold_back_nothing_else(store: Store) -> None:
+    """GitHub counts what creates content by itself: 78 comments a minute are no reason to send no dispatch."""
+    put(store, *comments("org", 100))
+    kinds = Counter(one.kind for turn in range(3) for one in taken_and_done(store, f"worker {turn}"))
+    put(store, *dispatches("org", 3))
+
+    assert {Kind.RECONCILE_COMMENT: 78} == dict(kinds)
+    assert [Kind.DISPATCH] * 3 == [one.kind for one in taken_and_done(store, "me")]
+    assert 22 == len(take(store, at=NOW + timedelta(seconds=66)))
+
+
+def taken_and_done(store: Store, owner: str) -> list[Claimed]:
+    """Claim what is due, and note that it worked."""
+    claimed = take(store, owner, count=60)
+    end(store, *[done(one) for one in claimed], owner=owner)
+    return claimed
