@@ -24,6 +24,7 @@ from relay.cli_deliveries import deliveries_app
 from relay.cli_gaps import add_gaps_command
 from relay.cli_open import DEFAULT_URL, DatabaseUrl, opener
 from relay.cli_replay import add_replay_command
+from relay.logs import cut, traceback, visible
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
 from relay.store import schema
 from relay.store.engine import Store, StoreDownError
@@ -221,7 +222,7 @@ def configure_logs(level: int = logging.INFO) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [_traceback_as_values()]),
+            *([cut, visible] if terminal else [_traceback_as_values(), cut]),
             _for_a_terminal() if terminal else structlog.processors.JSONRenderer(default=str),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -236,7 +237,7 @@ def _traceback_as_values() -> structlog.types.Processor:
 
 
 def _for_a_terminal() -> structlog.types.Processor:
-    return structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)  # No locals either.
+    return structlog.dev.ConsoleRenderer(exception_formatter=traceback)  # No locals either.
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import resource
 import signal
 import socket
 import sys
@@ -16,13 +17,17 @@ import structlog
 import uvicorn
 
 from relay.app import Relay
-from relay.patience import PatientProtocol
+from relay.patience import Room, patient
 from relay.process import Role, create_app
 
 log = structlog.get_logger(__name__)
 
-# More requests than any honest caller has in flight; beyond it answers are 503 at once instead of late.
-_MOST_AT_ONCE = 2_000
+# More connections than honest callers have. Some more come in to be answered 503 at once instead of late.
+_MOST_CONNECTIONS = 1_900
+_SPARE = 100
+# File descriptors that are for others than callers: GitHub's, the HUD's and the database's connections, and files.
+_OTHERS = 300
+_DESCRIPTORS = 4_096
 _SWITCH_SECONDS = 0.0005
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _KEEP_ALIVE_SECONDS = 75  # Longer than the idle time of load balancers, so that they and not we close first.
@@ -73,18 +78,35 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def _server(relay: Relay, role: Role) -> uvicorn.Server:
+def connections_of(descriptors: int) -> int:
+    """How many callers may be connected to a process that may have so many files open."""
+    return max(_SPARE, min(_MOST_CONNECTIONS, descriptors - _SPARE - _OTHERS))
+
+
+def _descriptors() -> int:
+    """How many files this process may have open, after asking for as many as it can use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _DESCRIPTORS
+    if soft < _DESCRIPTORS:
+        soft = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
+def _server(relay: Relay, role: Role, most: int = _MOST_CONNECTIONS) -> uvicorn.Server:
     config = uvicorn.Config(
         create_app(relay, role),
         log_config=None,
         lifespan="on",
         access_log=False,
         server_header=False,
-        limit_concurrency=_MOST_AT_ONCE,
+        # uvicorn counts connections, idle ones too, which at ``most`` make room for others.
+        limit_concurrency=most + _SPARE // 2,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=20,
         backlog=2048,
-        http=PatientProtocol,
+        http=patient(Room(most, _SPARE)),
         ws="none",
     )
     # A worker has no callers that would have to go elsewhere.
@@ -110,7 +132,7 @@ def run(relay: Relay, *, host: str, port: int, role: Role) -> None:
     gc.freeze()
     # Little of what a request makes refers to itself; at the usual 700 objects the collector runs several times in one.
     gc.set_threshold(10_000, 20, 20)
-    _server(relay, role).run(sockets=[listening])
+    _server(relay, role, connections_of(_descriptors())).run(sockets=[listening])
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from relay.edge.body import read_body
 from relay.edge.problems import ProblemError
-from relay.patience import PatientProtocol
+from relay.patience import PatientProtocol, Room, patient
+from relay.serving import connections_of
 
 _WHOLE = b"GET / HTTP/1.1\r\nHost: relay\r\n\r\n"
 
@@ -123,3 +124,99 @@ def test_the_time_is_for_the_whole_body() -> None:
         return {"type": "http.request", "body": b"", "more_body": True}
 
     assert 408 == asyncio.run(_never(Request({"type": "http", "method": "POST", "headers": []}, drip)))
+
+
+# --- How many there may be -------------------------------------------------------------------------------------------
+
+_POST = b"POST / HTTP/1.1\r\nHost: relay\r\nContent-Length: 9\r\n\r\n"
+_BIG = 4_000_000
+
+
+@contextlib.contextmanager
+def _serving(protocol: type[PatientProtocol]) -> Iterator[int]:
+    """A service behind this protocol that answers GET with much, and POST once its body has come."""
+
+    async def service(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        said = (await request.body()).decode() if request.method == "POST" else "x" * _BIG
+        await PlainTextResponse(said)(scope, receive, send)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            service, log_config=None, lifespan="off", http=protocol, ws="none", timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.005)
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join(10)
+
+
+def _caller(port: int, said: bytes = b"") -> socket.socket:
+    caller = socket.create_connection(("127.0.0.1", port), timeout=5)
+    caller.sendall(said)
+    time.sleep(0.03)
+    return caller
+
+
+def _ended(caller: socket.socket) -> bool:
+    """Whether the other side has closed; nothing is read."""
+    caller.settimeout(0.3)
+    try:
+        return caller.recv(1, socket.MSG_PEEK) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_whoever_comes_takes_the_place_of_the_longest_idle_one() -> None:
+    """Two thousand connections that do nothing hold no place that somebody needs; what is under way is never cut."""
+    with _serving(patient(Room(3, 1))) as port, contextlib.ExitStack() as stack:
+        busy = stack.enter_context(_caller(port, _POST))
+        idle = [stack.enter_context(_caller(port)) for _ in range(2)]
+        honest = stack.enter_context(_caller(port, _POST))
+
+        assert [True, False] == [_ended(one) for one in idle]
+        for caller in (busy, honest):
+            caller.settimeout(5)
+            caller.sendall(b"whole day")
+            assert caller.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def test_where_all_are_busy_the_next_are_turned_away() -> None:
+    """File descriptors are for GitHub and the database, too."""
+    with _serving(patient(Room(2, 1))) as port, contextlib.ExitStack() as stack:
+        busy = [stack.enter_context(_caller(port, _POST)) for _ in range(3)]
+        late = stack.enter_context(_caller(port, _POST))
+
+        assert [False] * 3 == [_ended(one) for one in busy]
+        assert _ended(late)
+        busy[0].close()
+        time.sleep(0.05)
+        assert not _ended(stack.enter_context(_caller(port, _POST)))
+
+
+def test_an_answer_that_is_not_read_is_not_held_for_ever() -> None:
+    """uvicorn waits without end for a caller that asks for a page and never takes it."""
+
+    class Hasty(PatientProtocol):
+        read_seconds = 0.2
+
+    with _serving(Hasty) as port, _caller(port, _WHOLE) as caller:
+        time.sleep(0.5)
+        heard = 0
+        with contextlib.suppress(ConnectionError):
+            while piece := caller.recv(65_536):
+                heard += len(piece)
+
+        assert heard < _BIG
+
+
+@pytest.mark.parametrize(("descriptors", "callers"), [(256, 100), (1_024, 624), (4_096, 1_900), (1_048_576, 1_900)])
+def test_callers_leave_descriptors_for_the_rest(descriptors: int, callers: int) -> None:
+    """With the usual thousand, a service full of callers would reach neither GitHub nor its database."""
+    assert callers == connections_of(descriptors)
