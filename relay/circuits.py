@@ -126,7 +126,8 @@ class Circuit:
     def worked(self, now: datetime) -> Circuit | None:
         """Something worked. None: all is well and there is nothing to remember."""
         if self.backend is not None:
-            if self.ends_what_comes or self.state is State.RETURNED:
+            # Something may have been ended even where its last failure was no refusal.
+            if self.shut_off or self.state is State.RETURNED:
                 return Circuit(self.key, State.RETURNED, self.since)
             return None
         if self.state is State.COUNTING:
@@ -143,7 +144,8 @@ class Circuit:
         """One more failure."""
         counted = replace(
             self,
-            since=self.since if self.failures else now,
+            # What it missed is counted from there, and that is not told yet.
+            since=self.since if self.failures or self.state is State.RETURNED else now,
             failures=self.failures + 1,
             first_failed=self.first_failed or failure.who,
             several=self.several or self.first_failed not in ("", failure.who),

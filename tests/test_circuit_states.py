@@ -94,7 +94,19 @@ def test_what_is_refused_ends_and_what_is_not_answered_waits() -> None:
     back = fail(BACKEND, ENOUGH, refused=True).worked(NOW)
     assert back is not None
     assert State.RETURNED is back.state
-    assert fail(BACKEND, ENOUGH).worked(NOW) is None
+
+
+def test_what_was_ended_is_remembered_whatever_happens_before_it_is_told() -> None:
+    """The last refusal before a return may have been none, and the first failure after it comes before the sweep."""
+    later = NOW + timedelta(days=1)
+    unsure = fail(BACKEND, ENOUGH, refused=True).failed(Failure("1", "why", "502"), later, PACE)
+    back = unsure.worked(later)
+    assert back is not None
+    again = back.failed(Failure("2", "why", "what", refused=True), later, PACE)
+
+    assert not unsure.ends_what_comes
+    assert (State.RETURNED, NOW) == (back.state, back.since)
+    assert (State.RETURNED, NOW) == (again.state, again.since)
 
 
 def test_which_circuits_an_effect_goes_through() -> None:

@@ -277,17 +277,27 @@ def try_backends(conn: Connection, repos: Iterable[str], now: datetime) -> None:
 
 
 def ready_to_return(conn: Connection) -> tuple[Circuit, ...]:
-    """Backends that work again, and have not been told yet of what they missed. Their rows are locked."""
-    rows = conn.execute(_LOCKED.where(_circuit.c.state == State.RETURNED.value))
+    """Backends that work again, and have not been told yet of what they missed."""
+    rows = conn.execute(_ALL.where(_circuit.c.state == State.RETURNED.value))
     return tuple(_read(row) for row in rows)
 
 
-def returned(conn: Connection, circuit: Circuit) -> None:
-    """The backend was told of what it missed."""
-    if circuit.failures:
-        conn.execute(update(_circuit).where(_circuit.c.key == circuit.key).values(state=State.COUNTING.value))
-    else:
-        conn.execute(delete(_circuit).where(_circuit.c.key == circuit.key))
+def returned(conn: Connection, back: Sequence[Circuit], now: datetime) -> None:
+    """These backends were told of what they missed. Failures since then count on; one that is shut again stays so.
+
+    The last thing that a transaction does, since others wait for these rows while it may wait for dispatches.
+    """
+    for circuit in sorted(back, key=lambda one: one.key):
+        # As it was when it was looked at: what has come meanwhile is for the next look.
+        same = and_(
+            _circuit.c.key == circuit.key,
+            _circuit.c.state == State.RETURNED.value,
+            _circuit.c.failures == circuit.failures,
+        )
+        if circuit.failures:
+            conn.execute(update(_circuit).where(same).values(state=State.COUNTING.value, since=now))
+        else:
+            conn.execute(delete(_circuit).where(same))
 
 
 def overdue_probes(conn: Connection, now: datetime, grace: timedelta) -> tuple[Circuit, ...]:

@@ -35,13 +35,12 @@ def bring_back(conn: Connection, terms: CheckTerms, now: datetime) -> tuple[Repo
 
     Of each open head the newest dispatch is told. Heads that were replaced or closed meanwhile are of no interest.
     """
-    back: list[RepoName] = []
-    for circuit in circuits.ready_to_return(conn):
-        repo = RepoName.parse(circuit.backend or "")
+    back = circuits.ready_to_return(conn)
+    repos = tuple(RepoName.parse(circuit.backend or "") for circuit in back)
+    for circuit, repo in zip(back, repos, strict=True):
         revive_dispatches(conn, _missed(conn, repo, circuit.since), terms, now)
-        circuits.returned(conn, circuit)
-        back.append(repo)
-    return tuple(back)
+    circuits.returned(conn, back, now)
+    return repos
 
 
 def probe(conn: Connection, terms: CheckTerms, now: datetime) -> tuple[RepoName, ...]:
