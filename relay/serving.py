@@ -72,6 +72,7 @@ class _Server(uvicorn.Server):
                 log.info("leaving", seconds=self._drain_seconds)
                 self._relay.worker.stop()
                 self._relay.sweep.stop()
+                self._relay.lookout.stop()
                 # A connection that is kept would bring the next request to a process that has gone by then.
                 self.config.encoded_headers.append((b"connection", b"close"))
             self.should_exit = time.monotonic() - self._told_at >= self._drain_seconds

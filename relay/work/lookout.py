@@ -22,15 +22,27 @@ log = structlog.get_logger(__name__)
 
 #: After a start, webhooks that waited for us come first: much of what seems missing is on its way.
 PATIENCE = timedelta(seconds=10)
+#: How long a lookout that is told to stop goes on with its turn. A look may read hundreds of pages, and whoever
+#: stops a process soon kills it; what was cut short is taken up again, as after a crash.
+LEAVE_SECONDS = 5.0
 
 
 class Lookout:
     """Takes every turn that is due. Each replica may run one: which of them has a turn, the database says."""
 
-    def __init__(self, missed: MissedDeliveries, gaps: GapSweep, *, every: timedelta, now: Now) -> None:
+    def __init__(
+        self,
+        missed: MissedDeliveries,
+        gaps: GapSweep,
+        *,
+        every: timedelta,
+        now: Now,
+        leave_seconds: float = LEAVE_SECONDS,
+    ) -> None:
         self.missed = missed
         self.gaps = gaps
         self._now = now
+        self._leave_seconds = leave_seconds
         self._every = min(every, SOON)
         self._stopped = asyncio.Event()
         self._failed = ""
@@ -75,10 +87,21 @@ class Lookout:
 
     async def run(self) -> None:
         """Look until ``stop`` is called. A turn that fails does not end it: the next may work."""
+        looking = asyncio.create_task(self._look())
+        try:
+            await self._stopped.wait()
+            await asyncio.wait({looking}, timeout=self._leave_seconds)
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self) -> None:
         await self._wait(min(self._every, PATIENCE))
         while not self._stopped.is_set():
             failed = ""
             for turn in (self.missed.turn, self.gaps.find, self.gaps.heal):
+                if self._stopped.is_set():
+                    return
                 try:
                     await turn()
                 except StoreDownError as error:
@@ -91,7 +114,7 @@ class Lookout:
             await self._wait(self._every)
 
     def stop(self) -> None:
-        """Let ``run`` return after the turn it is in. Call it on the loop that runs it."""
+        """Let ``run`` return soon. Call it on the loop that runs it."""
         self._stopped.set()
 
     async def _wait(self, time: timedelta) -> None:
