@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
 
-from allowlist.model import Entry, Level, RepoName
+from allowlist.model import Allowlist, Entry, Level, RepoName
 from allowlist.parse import UnreadableError, parse
 from relay.store import admin, documents
 
@@ -20,23 +21,36 @@ _DURATION = re.compile(r"(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,6})m)?(
 
 def parse_until(field: str, text: str, now: datetime) -> datetime:
     """A duration from now, or a moment. Raises ValueError, naming the rule, for what is neither, over or too far."""
-    found = _DURATION.fullmatch(text.strip())
-    if found and text.strip():
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        until = now + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    else:
-        try:
-            until = datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise ValueError(
-                f"{field}: {text[:60]!r} is no duration and no time; write 30m, 4h, 2d or 2026-12-01T08:00Z"
-            ) from None
-        until = until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
+    until = _moment(field, text, lambda span: now + span)
     if until <= now:
         raise ValueError(f"{field}: {text[:60]!r} is not in the future; it is {admin.stamp(now)} now")
     if until > now + LONGEST:
         raise ValueError(f"{field}: {text[:60]!r} is more than {LONGEST.days} days away; change the allowlist instead")
     return until
+
+
+def parse_past(field: str, text: str, now: datetime) -> datetime:
+    """A moment that is over: so long ago, or a time. Raises ValueError, naming the rule, for all else."""
+    at = _moment(field, text, lambda span: now - span)
+    if at > now:
+        raise ValueError(f"{field}: {text[:60]!r} lies ahead; it is {admin.stamp(now)} now")
+    return at
+
+
+def _moment(field: str, text: str, counted: Callable[[timedelta], datetime]) -> datetime:
+    """The duration (30m, 3d12h) as ``counted``, or the time as it stands; UTC where no zone is named."""
+    words = text.strip()
+    found = _DURATION.fullmatch(words)
+    try:
+        if found and words:
+            days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+            return counted(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
+        at = datetime.fromisoformat(words)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{field}: {text[:60]!r} is no duration and no time; write 30m, 4h, 2d or 2026-12-01T08:00Z"
+        ) from None
 
 
 def parse_level(field: str, text: str, entry: Entry) -> Level:
@@ -56,13 +70,19 @@ def parse_words(field: str, text: str, *, needed: bool = True) -> str:
     return words
 
 
-def listed_entry(conn: Connection, field: str, label_prefix: str, repo: RepoName) -> Entry:
-    """The backend's entry in the allowlist that the service took up last. Raises ValueError where it has none."""
+def listed(conn: Connection, label_prefix: str) -> Allowlist | None:
+    """The allowlist that the service took up last, or None where there is none that can be read."""
     kept = documents.load(conn, documents.ALLOWLIST)
     try:
-        entry = None if kept is None else parse(kept.body, label_prefix=label_prefix).get(repo)
+        return None if kept is None else parse(kept.body, label_prefix=label_prefix)
     except UnreadableError:
-        entry = None
+        return None
+
+
+def listed_entry(conn: Connection, field: str, label_prefix: str, repo: RepoName) -> Entry:
+    """The backend's entry in the allowlist that the service took up last. Raises ValueError where it has none."""
+    allowlist = listed(conn, label_prefix)
+    entry = None if allowlist is None else allowlist.get(repo)
     if entry is None:
         raise ValueError(f"{field}: {repo} is not on the allowlist that is in force; /api/v1/allowlist lists who is")
     return entry

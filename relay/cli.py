@@ -18,17 +18,16 @@ from structlog.tracebacks import ExceptionDictTransformer
 
 from allowlist.model import RepoName, Severity
 from allowlist.parse import MAX_BYTES, check
-from relay.cli_backend import backend_app
-from relay.cli_db import add_database_commands
-from relay.cli_deliveries import deliveries_app
-from relay.cli_gaps import add_gaps_command
-from relay.cli_open import DEFAULT_URL, DatabaseUrl, opener
-from relay.cli_replay import add_replay_command
+from relay.console.backend import backend_app
+from relay.console.database import add_database_commands
+from relay.console.deliveries import deliveries_app
+from relay.console.gaps import add_gaps_command
+from relay.console.opened import DEFAULT_URL, DatabaseUrl, opened_at, opener
+from relay.console.replay import add_replay_command
 from relay.logs import cut, traceback, visible
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
 from relay.store import schema
 from relay.store.engine import Store, StoreDownError
-from relay.store.presence import missing_file
 
 # A usage error, as shells and typer count them.
 UNUSABLE = 2
@@ -136,11 +135,7 @@ def why(
         repo = RepoName.parse(backend)
     except ValueError as error:
         raise _unusable(f"BACKEND: {error}") from None
-    if (missing := missing_file(database_url)) is not None:
-        raise _unusable(f"CRCR_DATABASE_URL: {missing} does not exist; name the database that `crcr serve` uses")
-    with _opened(database_url) as store:
-        if store.read_now(schema.revision) is None:
-            raise _unusable("CRCR_DATABASE_URL: this database is empty; name the one that `crcr serve` uses")
+    with _told_in_a_line(), opened_at(database_url, _unusable) as store:
         found = store.read_now(lambda conn: load_why(conn, number, repo))
     for one in found:
         typer.echo(why_line(one))
@@ -154,10 +149,12 @@ def override(
     number: Annotated[int, typer.Argument(help="The pull request's number.", min=1)],
     backend: Annotated[str, typer.Argument(help="The backend, OWNER/REPO.")],
     reason: Annotated[str, typer.Option(help="Why; shown in the gate.")],
-    who: Annotated[str, typer.Option(help="Who answers for it; shown in the gate. Default: your name here.")] = "",
+    who: Annotated[
+        str, typer.Option(help="Who answers for it; shown in the gate. The user of this machine where not given.")
+    ] = "",
 ) -> None:
     """Writes to the database that the settings name; a new push ends it. Exits with 2 where there is no such check."""
-    from relay.overriding import Override, OverrideRefusedError, override_pull
+    from relay.console.override import Override, OverrideRefusedError, override_pull
 
     with _told_in_a_line():
         settings = load_settings()

@@ -218,7 +218,7 @@ def test_the_database_is_made_and_made_again(tmp_path: Path) -> None:
 def test_why_needs_a_database_that_is_there(tmp_path: Path) -> None:
     """A wrong name is told as such, and no empty database is left behind for it."""
     (line,) = refusal(crcr("why", "3", "org/npu", "--database-url", "sqlite:///none.db", cwd=tmp_path))
-    assert line == "crcr: CRCR_DATABASE_URL: none.db does not exist; name the database that `crcr serve` uses"
+    assert line == "crcr: CRCR_DATABASE_URL: none.db does not exist; name the one that `crcr serve` uses"
     assert [] == list(tmp_path.iterdir())
 
     (tmp_path / "empty.db").touch()

@@ -61,7 +61,7 @@ def test_a_dead_letter_is_found_looked_at_and_replayed(each_world: World) -> Non
     tried = crcr(world, "deliveries", "replay", guid, "--dry-run").stdout
     assert "would be: 1 revived, 0 dropped, 0 left" in tried
     assert [] == backend.runs
-    said = crcr(world, "deliveries", "replay", guid, "--by", "ada", "--reason", "unarchived").stdout
+    said = crcr(world, "deliveries", "replay", guid, "--who", "ada", "--reason", "unarchived").stdout
     assert "revived: dispatch " in said
     (run,) = backend.wait_for_runs()
     world.idle()
@@ -71,7 +71,7 @@ def test_a_dead_letter_is_found_looked_at_and_replayed(each_world: World) -> Non
     (act,) = [one for one in world.get("/api/v1/audit")["items"] if one["what"] == "deliveries replayed"]
     assert ("ada", "unarchived", "1 revived, 0 dropped, 0 left") == (act["who"], act["why"], act["after"])
     backend.callback(run, "completed", "failure", "test")
-    again = crcr(world, "deliveries", "replay", guid, "--again", "--backend", "org/backend", "--by", "ada").stdout
+    again = crcr(world, "deliveries", "replay", guid, "--again", "--backend", "org/backend", "--who", "ada").stdout
     assert "told anew: org/backend" in again
     assert 2 == len(backend.wait_for_runs(2))
     assert 1 == len(other.runs)
@@ -84,7 +84,7 @@ def test_a_dead_letter_is_found_looked_at_and_replayed(each_world: World) -> Non
         (("replay",), "say what to replay: a delivery's ID, FIRST..LAST, --since, --backend, or --all"),
         (("replay", "nobody"), "DELIVERIES: not known: 'nobody'"),
         (("replay", "a..b"), "DELIVERIES: not known: 'a', 'b'"),
-        (("replay", "--since", "soon"), "--since: 'soon' is no duration and no time; write 30m, 2h, 3d or "),
+        (("replay", "--since", "soon"), "--since: 'soon' is no duration and no time; write 30m, 4h, 2d or "),
         (("replay", "--since", "2099-01-01"), "--since: '2099-01-01' lies ahead; it is "),
         (("replay", "--all", "--backend", "x"), "--backend: "),
         (("replay", "--again", "--all"), "--again: name one delivery"),
@@ -123,7 +123,7 @@ def test_a_lost_database_is_restored_and_the_service_goes_on(world: World, tmp_p
     for path in tmp_path.glob("relay.db*"):
         path.unlink()
 
-    assert "restored from " in crcr(world, "db", "restore", str(backup), "--by", "ada").stdout
+    assert "restored from " in crcr(world, "db", "restore", str(backup), "--who", "ada").stdout
     world.start()
     world.pass_time(timedelta(minutes=1))
     again = [

@@ -16,6 +16,7 @@ from relay.store.engine import Store
 from relay.store.presence import missing_file
 
 _VARIABLE = "CRCR_DATABASE_URL"
+_NAME_IT = "name the one that `crcr serve` uses"
 DEFAULT_URL = "sqlite:///crcr.db"
 
 
@@ -38,28 +39,38 @@ DatabaseUrl = Annotated[str, typer.Option(envvar=_VARIABLE, callback=_or_from_fi
 Opened = Callable[[], contextlib.AbstractContextManager[tuple[Store, Settings]]]
 
 
+@contextlib.contextmanager
+def opened_at(database_url: str, unusable: Callable[[str], typer.Exit]) -> Iterator[Store]:
+    """The database of a service, for one command. It must be there, and at this version's schema or a later one."""
+    require_there(database_url, unusable)
+    with contextlib.closing(Store(database_url)) as store:
+        found = store.read_now(schema.revision)
+        if found is None:
+            raise unusable(f"{_VARIABLE}: this database is empty; {_NAME_IT}")
+        if not schema.serves(found):
+            raise unusable(f"{_VARIABLE}: this database has an older schema than this version; run `crcr db migrate`")
+        yield store
+
+
+def require_there(database_url: str, unusable: Callable[[str], typer.Exit]) -> None:
+    """End the command where the file is missing, before SQLite makes it."""
+    if (missing := missing_file(database_url)) is not None:
+        raise unusable(f"{_VARIABLE}: {missing} does not exist; {_NAME_IT}")
+
+
 def opener(
     *,
     load: Callable[[], Settings],
     told_in_a_line: Callable[[], contextlib.AbstractContextManager[None]],
     unusable: Callable[[str], typer.Exit],
 ) -> Opened:
-    """How commands come to the database that the settings name.
-
-    It must be there, and at this version's schema or a later one.
-    """
+    """How commands come to the database that the settings name, see ``opened_at``."""
 
     @contextlib.contextmanager
     def opened() -> Iterator[tuple[Store, Settings]]:
         with told_in_a_line():
             settings = load()
-            if (missing := missing_file(settings.database_url)) is not None:
-                raise unusable(f"CRCR_DATABASE_URL: {missing} does not exist; name the database that `crcr serve` uses")
-            with contextlib.closing(Store(settings.database_url)) as store:
-                if not schema.serves(store.read_now(schema.revision)):
-                    raise unusable(
-                        "CRCR_DATABASE_URL: this database has an older schema than this version; run `crcr db migrate`"
-                    )
+            with opened_at(settings.database_url, unusable) as store:
                 yield store, settings
 
     return opened

@@ -11,22 +11,20 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from sqlalchemy import Connection
 
-from allowlist.model import Allowlist, RepoName
-from allowlist.parse import UnreadableError, parse
-from relay.acts_read import named, parse_words
+from allowlist.model import RepoName
+from relay.acts_read import listed, named, parse_past, parse_words
 from relay.check_terms import terms_of
-from relay.cli_backend import user_name
-from relay.cli_open import Opened
-from relay.cli_times import parse_past, rfc3339
 from relay.clock import system_now
+from relay.console.asked import AsJson, OfBackend, Since, Who, Why, user_name
+from relay.console.opened import Opened
 from relay.settings import Settings
-from relay.store import documents, replaying
+from relay.store import replaying
 from relay.store.engine import Store
 from relay.store.reading_deliveries import (
     DeliveryPage,
@@ -41,11 +39,6 @@ from relay.store.replaying import BATCH, Chosen, Fate, Replayed
 
 #: What one look prints at most.
 MOST = 1_000
-
-Since = Annotated[str, typer.Option(help="How long ago (30m, 2h, 3d), or since when (2026-11-30T08:00:00Z).")]
-Backend = Annotated[str, typer.Option(help="Only this backend, OWNER/REPO.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Who = Annotated[str, typer.Option("--by", help="Who does this, for the audit. Default: your name here.")]
 
 
 def deliveries_app(*, opened: Opened, unusable: Callable[[str], typer.Exit]) -> typer.Typer:
@@ -65,7 +58,7 @@ def deliveries_app(*, opened: Opened, unusable: Callable[[str], typer.Exit]) -> 
         since: Since = "",
         event: Annotated[str, typer.Option(help="Only this event: pull_request, or pull_request.opened.")] = "",
         dead: Annotated[bool, typer.Option("--dead", help="Only those of which something was given up.")] = False,
-        backend: Backend = "",
+        backend: OfBackend = "",
         limit: Annotated[int, typer.Option(min=1, max=MOST, help="The most to print.")] = 50,
         as_json: AsJson = False,
     ) -> None:
@@ -100,16 +93,16 @@ def deliveries_app(*, opened: Opened, unusable: Callable[[str], typer.Exit]) -> 
     )
     def replay(
         deliveries: Annotated[list[str] | None, typer.Argument(help="Deliveries: ID, or FIRST..LAST.")] = None,
-        since: Annotated[str, typer.Option(help="Given up since then: 2h ago, or a time in RFC 3339.")] = "",
-        until: Annotated[str, typer.Option(help="Given up until then.")] = "",
-        backend: Backend = "",
+        since: Annotated[str, typer.Option(help="Given up since then: how long ago (2h), or a time.")] = "",
+        until: Annotated[str, typer.Option(help="Given up until then; as --since.")] = "",
+        backend: OfBackend = "",
         all_dead: Annotated[bool, typer.Option("--all", help="Every dead letter there is.")] = False,
         again: Annotated[
             bool, typer.Option("--again", help="Of one delivery: tell anew also whom it told; a new run each.")
         ] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-        reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "",
-        by: Who = "",
+        reason: Why = "",
+        who: Who = "",
         as_json: AsJson = False,
     ) -> None:
         with asked() as now:
@@ -117,7 +110,7 @@ def deliveries_app(*, opened: Opened, unusable: Callable[[str], typer.Exit]) -> 
                 raise ValueError("say what to replay: a delivery's ID, FIRST..LAST, --since, --backend, or --all")
             if again and (len(deliveries or ()) != 1 or ".." in (deliveries or [""])[0] or since or until):
                 raise ValueError("--again: name one delivery, and at most a --backend; each backend told runs anew")
-            who = parse_words("--by", by or user_name())
+            by = parse_words("--who", who or user_name())
             why = parse_words("--reason", reason, needed=False)
             chosen = Chosen(
                 since=parse_past("--since", since, now) if since else None,
@@ -129,13 +122,13 @@ def deliveries_app(*, opened: Opened, unusable: Callable[[str], typer.Exit]) -> 
             if deliveries and not ids:
                 raise ValueError(f"no delivery was received in {' '.join(deliveries)[:200]}")
             chosen = dataclasses.replace(chosen, deliveries=ids)
-            found = _replay(store, settings, chosen, who, why, now, dry_run=dry_run)
+            found = _replay(store, settings, chosen, by, why, now, dry_run=dry_run)
             if as_json:
                 typer.echo(_json(found))
             else:
                 typer.echo("\n".join(_summary(found, dry_run=dry_run)))
             if again:
-                _again(store, settings, ids[0], chosen.backend, f"{who}: {why or 'replayed'}", now, dry_run=dry_run)
+                _again(store, settings, ids[0], chosen.backend, f"{by}: {why or 'replayed'}", now, dry_run=dry_run)
 
     return app
 
@@ -145,13 +138,13 @@ def _replay(
 ) -> list[Replayed]:
     """All that is chosen, in portions between which the service has its turns."""
     terms = terms_of(settings)
-    listed = _listed(store, settings)
+    in_force = store.read_now(lambda conn: listed(conn, settings.label_prefix))
     found: list[Replayed] = []
     while True:
         after = found[-1].effect_id if found else 0
 
         def unit(conn: Connection, after: int = after) -> tuple[Replayed, ...]:
-            return replaying.replay(conn, chosen, listed=listed, terms=terms, now=now, after=after, dry_run=dry_run)
+            return replaying.replay(conn, chosen, listed=in_force, terms=terms, now=now, after=after, dry_run=dry_run)
 
         some = store.read_now(unit) if dry_run else store.write_now(unit)
         found += some
@@ -174,8 +167,8 @@ def _again(
 ) -> None:
     """Tell anew whom this delivery told, and say of each what came of it."""
     told = store.read_now(lambda conn: replaying.told_by(conn, delivery, backend))
-    listed = _listed(store, settings)
-    if listed is None:
+    in_force = store.read_now(lambda conn: listed(conn, settings.label_prefix))
+    if in_force is None:
         raise ValueError("--again: no allowlist is in force, and nobody is told anew without one")
     if dry_run:
         for _, repo in told:
@@ -189,7 +182,7 @@ def _again(
             backend,
             asking=Asking(cause, delivery),
             fresh_ids=ids,
-            listed=listed,
+            listed=in_force,
             terms=terms_of(settings),
             now=now,
         )
@@ -198,15 +191,6 @@ def _again(
         typer.echo(f"{'told anew' if one.dispatch_id is not None else 'not told'}: {one.backend}: {one.why}")
     if not made:
         typer.echo("This delivery told nobody who could be told anew.")
-
-
-def _listed(store: Store, settings: Settings) -> Allowlist | None:
-    """The allowlist that the service took up last, or None where there is none that can be read."""
-    kept = store.read_now(lambda conn: documents.load(conn, documents.ALLOWLIST))
-    try:
-        return None if kept is None else parse(kept.body, label_prefix=settings.label_prefix)
-    except UnreadableError:
-        return None
 
 
 def _ids(conn: Connection, deliveries: Sequence[str]) -> tuple[str, ...]:
@@ -230,21 +214,25 @@ def _ids(conn: Connection, deliveries: Sequence[str]) -> tuple[str, ...]:
 # --- In words --------------------------------------------------------------------------------------------------------
 
 
+def _rfc3339(moment: datetime) -> str:
+    """The moment in UTC, to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _line(one: FoundDelivery) -> str:
     told = one.delivery
     what = told.event if told.action is None else f"{told.event}.{told.action}"
     subject = f"#{told.number}" if told.number is not None else ""
     dead = f"  {one.dead} dead" if one.dead else ""
     counts = f"told {told.called}, left out {told.left_out}"
-    return (
-        f"{rfc3339(told.received_at)}  {told.id}  {what:<24}{subject:>8} {(told.head_sha or '')[:12]:<13}{counts}{dead}"
-    )
+    head = (told.head_sha or "")[:12]
+    return f"{_rfc3339(told.received_at)}  {told.id}  {what:<24}{subject:>8} {head:<13}{counts}{dead}"
 
 
 def _told(page: DeliveryPage) -> list[str]:
     told = page.delivery
     what = told.event if told.action is None else f"{told.event}.{told.action}"
-    lines = [f"{told.id}: {what} of {told.repository} by {told.sender}, received {rfc3339(told.received_at)}"]
+    lines = [f"{told.id}: {what} of {told.repository} by {told.sender}, received {_rfc3339(told.received_at)}"]
     if told.head_sha is not None:
         of = f"pull request {told.number}, " if told.number is not None else ""
         lines.append(f"  {of}commit {told.head_sha}")
@@ -268,7 +256,7 @@ def _tries(effect: EffectLine) -> list[str]:
     lines = [f"    {effect.kind} {effect.id}: {effect.state} after {effect.attempts} tries{why}"]
     for one in effect.tries:
         said = f": {one.reason}{' ' + one.detail if one.detail else ''}" if one.reason else ""
-        lines.append(f"      try {one.number} at {rfc3339(one.finished_at)}, {one.seconds:.2f} s: {one.outcome}{said}")
+        lines.append(f"      try {one.number} at {_rfc3339(one.finished_at)}, {one.seconds:.2f} s: {one.outcome}{said}")
     return lines
 
 
@@ -293,7 +281,7 @@ def _flat(one: FoundDelivery) -> dict[str, object]:
 def _json(value: object) -> str:
     def plain(each: object) -> object:
         if isinstance(each, datetime):
-            return rfc3339(each)
+            return _rfc3339(each)
         if dataclasses.is_dataclass(each) and not isinstance(each, type):
             return dataclasses.asdict(each)
         return str(each)

@@ -7,7 +7,6 @@ any other.
 from __future__ import annotations
 
 import contextlib
-import getpass
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +18,9 @@ from sqlalchemy import Connection
 from allowlist.model import RepoName
 from relay.acts_read import listed_entry, named, parse_level, parse_until, parse_words
 from relay.check_terms import terms_of
-from relay.cli_open import opener
 from relay.clock import system_now
+from relay.console.asked import Who, Why, user_name
+from relay.console.opened import opener
 from relay.settings import Settings
 from relay.store import admin
 from relay.store.admin import Demotion, Pause
@@ -32,8 +32,6 @@ Until = Annotated[
     str, typer.Option(help="How long (30m, 4h, 2d) or until when (2026-12-01T08:00Z; UTC where no zone is named).")
 ]
 Reason = Annotated[str, typer.Option(help="Why. Reviewers read it on their pull requests.")]
-Why = Annotated[str, typer.Option("--reason", help="Why; kept in the audit.")]
-Who = Annotated[str, typer.Option(help="Who does this, for the audit. The user of this machine where not given.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +123,6 @@ def standing_acts(conn: Connection, now: datetime) -> list[str]:
     """A line for each pause and demotion in force, by backend."""
     acts: list[Pause | Demotion] = [*admin.pauses(conn), *admin.demotions(conn)]
     return sorted(f"{one.repo}: {one}" for one in acts if one.until > now)
-
-
-def user_name() -> str:
-    """Who uses this machine, for the audit."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # A container's user often has no name.
-        return "unknown"
 
 
 def _nothing(message: str) -> typer.Exit:

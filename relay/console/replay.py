@@ -17,9 +17,10 @@ import typer
 
 from allowlist.model import Allowlist
 from allowlist.parse import MAX_BYTES, UnreadableError, parse
-from relay.cli_open import Opened
-from relay.cli_times import parse_past
+from relay.acts_read import parse_past
 from relay.clock import system_now
+from relay.console.asked import AsJson, Since
+from relay.console.opened import Opened
 from relay.replayed import Difference, Kind, NotReplayableError, again, digest_of
 from relay.store.decided import PORTION, Stood, Taken, stood, taken
 from relay.store.documents import allowlist_version
@@ -61,8 +62,8 @@ def add_replay_command(app: typer.Typer, *, opened: Opened, unusable: Callable[[
         allowlist: Annotated[
             Path | None, typer.Option(help="Decide by this allowlist instead of the one that was in force.")
         ] = None,
-        since: Annotated[str, typer.Option(help="Only what came since: 2h ago, or a time in RFC 3339.")] = "",
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+        since: Since = "",
+        as_json: AsJson = False,
     ) -> None:
         if not decisions:
             raise unusable("say --decisions; dead letters are replayed by `crcr deliveries replay`")

@@ -6,17 +6,16 @@ import contextlib
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from relay.acts_read import named, parse_words
-from relay.cli_backend import user_name
-from relay.cli_open import DEFAULT_URL, DatabaseUrl
-from relay.cli_times import parse_past
+from relay.acts_read import named, parse_past, parse_words
 from relay.clock import system_now
+from relay.console.asked import AsJson, OfBackend, Who, user_name
+from relay.console.opened import DEFAULT_URL, DatabaseUrl, opened_at, require_there
 from relay.store import backup, schema
 from relay.store.aggregates import (
     CombinationFigures,
@@ -28,8 +27,6 @@ from relay.store.aggregates import (
     by_day,
 )
 from relay.store.backup import BackupError, Held
-from relay.store.engine import Store
-from relay.store.presence import missing_file
 
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
@@ -43,10 +40,9 @@ def add_database_commands(
     """Add these commands to the group ``crcr db``. ``unusable`` ends one with 2 and a line."""
 
     @contextlib.contextmanager
-    def there(database_url: str):  # type: ignore[no-untyped-def]  # typer reads the commands, and this is none.
+    def there(database_url: str) -> Iterator[None]:
         with told_in_a_line():
-            if (missing := missing_file(database_url)) is not None:
-                raise unusable(f"CRCR_DATABASE_URL: {missing} does not exist; name the database that `crcr serve` uses")
+            require_there(database_url, unusable)
             try:
                 yield
             except BackupError as error:
@@ -70,13 +66,13 @@ def add_database_commands(
     def restore(
         file: Annotated[Path, typer.Argument(help="A backup.")],
         force: Force = False,
-        by: Annotated[str, typer.Option("--by", help="Who does this, for the audit. Default: your name here.")] = "",
+        who: Who = "",
         database_url: DatabaseUrl = DEFAULT_URL,
     ) -> None:
         with told_in_a_line():
             try:
-                who = parse_words("--by", by or user_name())
-                held = backup.restore(database_url, file, who=who, now=system_now(), force=force)
+                by = parse_words("--who", who or user_name())
+                held = backup.restore(database_url, file, who=by, now=system_now(), force=force)
             except (BackupError, ValueError) as error:
                 raise unusable(str(error)) from None
         typer.echo(f"restored from {file}: {_said(held)}; the database is at schema {schema.newest()}")
@@ -89,12 +85,12 @@ def add_database_commands(
 
     @app.command("history", help="What was told and reported, day by day, since the first; forgotten rows count too.")
     def history(
-        since: Annotated[str, typer.Option(help="From this day on: 30d ago, or 2026-11-30.")] = "",
-        backend: Annotated[str, typer.Option(help="Only this backend, OWNER/REPO.")] = "",
+        since: Annotated[str, typer.Option(help="From this day on: how long ago (30d), or the day (2026-11-30).")] = "",
+        backend: OfBackend = "",
         combinations: Annotated[
             bool, typer.Option("--combinations", help="By the versions of backend and suite, with tests counted.")
         ] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+        as_json: AsJson = False,
         database_url: DatabaseUrl = DEFAULT_URL,
     ) -> None:
         try:
@@ -104,11 +100,7 @@ def add_database_commands(
             )
         except ValueError as error:
             raise unusable(str(error)) from None
-        with there(database_url), contextlib.closing(Store(database_url)) as store:
-            if not schema.serves(store.read_now(schema.revision)):
-                raise unusable(
-                    "CRCR_DATABASE_URL: this database has an older schema than this version; run `crcr db migrate`"
-                )
+        with told_in_a_line(), opened_at(database_url, unusable) as store:
             if combinations:
                 versions = store.read_now(lambda conn: by_combination(conn, wanted))
                 typer.echo(_json(versions) if as_json else "\n".join(map(_combination, versions.items())))

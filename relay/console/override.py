@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import dataclass
 
 from allowlist.model import RepoName
 from relay.check_terms import terms_of
 from relay.clock import system_now
+from relay.console.asked import user_name
 from relay.markup import plain
 from relay.settings import Settings
 from relay.store.answering import answer_for_pull
@@ -46,7 +46,7 @@ def override_pull(store: Store, settings: Settings, asked: Override) -> str:
             conn,
             asked.number,
             asked.backend,
-            who=plain(asked.who, 60) or f"{getpass.getuser()} at the console",
+            who=plain(asked.who, 60) or f"{user_name()} at the console",
             why=plain(asked.why, _LONGEST),
             terms=terms,
             listed=None,

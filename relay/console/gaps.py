@@ -14,14 +14,14 @@ from typing import Annotated
 import typer
 
 from allowlist.model import Allowlist
-from allowlist.parse import UnreadableError, parse
-from relay.cli_open import Opened
+from relay.acts_read import listed
 from relay.clock import system_now
+from relay.console.opened import Opened
 from relay.gaps import Cause
 from relay.github.errors import GitHubError
 from relay.github.port import Address
 from relay.settings import Settings
-from relay.store import documents, gaps
+from relay.store import gaps
 from relay.store.admin import demotions
 from relay.store.engine import Store
 
@@ -38,32 +38,26 @@ def add_gaps_command(app: typer.Typer, *, opened: Opened, unusable: Callable[[st
     def show_gaps(heal: Heal = False) -> None:
         """Exits with 0 where nothing is missing, or all was made good; with 1 where something is; else with 2."""
         with opened() as (store, settings):
-            listed = _listed(store, settings)
-            if listed is None:
+            allowlist = _in_force(store, settings)
+            if allowlist is None:
                 raise unusable("the service has not read an allowlist yet, so nobody can be missing anything")
             try:
-                left = asyncio.run(_look(settings, listed, heal=heal))
+                left = asyncio.run(_look(settings, allowlist, heal=heal))
             except GitHubError as error:
                 raise unusable(f"GitHub: {error.detail}") from None
         if left:
             raise typer.Exit(1)
 
 
-def _listed(store: Store, settings: Settings) -> Allowlist | None:
-    """The allowlist that the service has in force."""
+def _in_force(store: Store, settings: Settings) -> Allowlist | None:
+    """The allowlist that the service has in force, with what admins have lowered for a time."""
     from relay.work.allowlist import lowered
 
-    kept = store.read_now(lambda conn: documents.load(conn, documents.ALLOWLIST))
-    if kept is None:
-        return None
-    try:
-        allowlist = parse(kept.body, label_prefix=settings.label_prefix)
-    except UnreadableError:
-        return None
-    return lowered(allowlist, store.read_now(demotions), system_now())
+    allowlist = store.read_now(lambda conn: listed(conn, settings.label_prefix))
+    return None if allowlist is None else lowered(allowlist, store.read_now(demotions), system_now())
 
 
-async def _look(settings: Settings, listed: Allowlist, *, heal: bool) -> int:
+async def _look(settings: Settings, allowlist: Allowlist, *, heal: bool) -> int:
     """Look at all of upstream, say what is missing, and make it good if asked to; returns how much is left."""
     from relay.app import build
     from relay.work.gaps import GapSweep
@@ -72,7 +66,7 @@ async def _look(settings: Settings, listed: Allowlist, *, heal: bool) -> int:
     relay = build(settings, migrate=False)
     try:
         look = UpstreamLook(store=relay.store, github=relay.github, upstream=Address(settings.upstream), now=relay.now)
-        looked = await look.look(listed, full=True)
+        looked = await look.look(allowlist, full=True)
         for one in looked.found:
             typer.echo(_line(one.gap, heal=heal))
         if not heal:
@@ -82,15 +76,15 @@ async def _look(settings: Settings, listed: Allowlist, *, heal: bool) -> int:
             store=relay.store,
             github=relay.github,
             terms=relay.terms,
-            listed=lambda: listed,
+            listed=lambda: allowlist,
             now=relay.now,
             wake=lambda: None,
             fresh_id=relay.chance.guid,
             counts=relay.metrics,
             every=_AT_ONCE,
         )
-        await sweep.find_now(listed, full=True)
-        while await sweep.heal_now(listed):
+        await sweep.find_now(allowlist, full=True)
+        while await sweep.heal_now(allowlist):
             pass
         left = await relay.store.read(gaps.open_by_cause)
         open_now = sum(count for cause, count in left.items() if cause is not Cause.DELIVERY_FAILED)
