@@ -14,7 +14,7 @@ from relay.capability import CapabilityKeys
 from relay.check_terms import terms_of
 from relay.clock import Now, system_now
 from relay.credentials import Credentials, capability_keys, load_apps
-from relay.edge.keys import KeyCache
+from relay.edge.keys import MOST_BYTES, KeyCache
 from relay.edge.oidc import OidcVerifier
 from relay.facts import Place
 from relay.figures import Figures
@@ -265,6 +265,12 @@ def _hud(settings: Settings, agent: str, now: Now, transport: OpenTransport | No
 
 
 async def _fetch(http: AsyncClient, url: str) -> bytes:
-    answer = await http.get(url)
-    answer.raise_for_status()
-    return answer.content
+    """What is at this URL and nowhere else: a redirect is a failure, and no more is read than a key set may hold."""
+    body = bytearray()
+    async with http.stream("GET", url) as answer:
+        answer.raise_for_status()
+        async for piece in answer.aiter_bytes():
+            body += piece
+            if len(body) > MOST_BYTES:
+                break
+    return bytes(body)

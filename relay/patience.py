@@ -15,6 +15,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_SECONDS = 20.0
 #: How long a caller may leave the next piece of its answer unread, in seconds.
 READ_SECONDS = 60.0
+#: What a request may hold beside its body, in bytes: headers, trailers, and the sizes of chunks. GitHub's and our
+#: action's are below 20,000; uvicorn's parser has no bound of its own, and keeps in memory whatever comes.
+MOST_BESIDE = 131_072
+#: So many bytes beside each byte of body are the sizes of its chunks.
+_PER_BYTE = 8
 
 
 class Room:
@@ -66,6 +71,8 @@ class PatientProtocol(HttpToolsProtocol):
     room: Room | None = None
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
+    _piece = 0
+    _beside = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A caller connected, and has so long to ask for something."""
@@ -83,9 +90,23 @@ class PatientProtocol(HttpToolsProtocol):
             self.room.leave(self)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Some bytes came. A caller that sends more than any request needs is not heard out."""
+        self._piece = len(data)
+        self._beside += self._piece
+        super().data_received(data)
+        if self._beside > MOST_BESIDE and not self.transport.is_closing():
+            self.send_400_response("The request's headers are too large.")
+
+    def on_body(self, body: bytes) -> None:
+        """Some bytes of a body, which its reader counts."""
+        self._beside -= len(body) * (1 + _PER_BYTE)
+        super().on_body(body)
+
     def on_message_begin(self) -> None:
         """The first byte of a request, also of a later one on this connection."""
         super().on_message_begin()
+        self._beside = self._piece
         if self._head_timer is None:
             self._wait_for_head()
 

@@ -220,3 +220,33 @@ def test_an_answer_that_is_not_read_is_not_held_for_ever() -> None:
 def test_callers_leave_descriptors_for_the_rest(descriptors: int, callers: int) -> None:
     """With the usual thousand, a service full of callers would reach neither GitHub nor its database."""
     assert callers == connections_of(descriptors)
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"GET / HTTP/1.1\r\nHost: relay\r\nX: ",
+        b"GET /",
+        b"POST / HTTP/1.1\r\nHost: relay\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: ",
+    ],
+    ids=["a header", "a path", "a trailer"],
+)
+def test_a_request_that_is_all_headers_is_not_heard_out(beginning: bytes) -> None:
+    """The parser keeps what it has of a header, and would keep gigabytes."""
+    with _serving(PatientProtocol) as port, _caller(port, beginning) as caller:
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 5_000_000:
+                sent += caller.send(b"a" * 10_000)
+                time.sleep(0.0005)
+
+        assert sent < 5_000_000
+
+
+def test_a_body_may_come_in_many_chunks_and_long_headers_beside_it() -> None:
+    """What honest callers send is taken, however it is cut."""
+    chunks = b"".join(b"1\r\na\r\n" for _ in range(50_000))
+    head = b"POST / HTTP/1.1\r\nHost: relay\r\nAuthorization: " + b"b" * 16_000
+    whole = head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    with _serving(PatientProtocol) as port, _caller(port, whole) as caller:
+        assert caller.recv(12) == b"HTTP/1.1 200"
