@@ -181,6 +181,11 @@ class Settings(BaseSettings):
             raise ValueError("DOWNSTREAM_APP_ID and DOWNSTREAM_PRIVATE_KEY go together")
         if self.hud_api_url is not None and self.hud_key is None:
             raise ValueError("HUD_API_URL needs HUD_KEY")
+        if self.allowlist.lower().startswith(("https://", "http://")):
+            api = urlsplit(self.github_api_url).hostname or ""
+            # https://docs.github.com/enterprise-server@latest/rest/quickstart: there the API is at the pages' host.
+            if urlsplit(self.allowlist).hostname not in {api, api.removeprefix("api.")}:
+                raise ValueError("ALLOWLIST is read through GITHUB_API_URL, so its URL must be of the same GitHub")
         return self
 
 
