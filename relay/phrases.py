@@ -196,7 +196,7 @@ def why_line(one: Why) -> str:
             line += f" ({reason_phrase(one.reason, one.detail)})"
         elif one.state_detail:
             line += f" ({one.state_detail})"
-    if one.state == "sent" and one.purpose == "notify":
+    if one.state == "sent" and not one.owes:
         return f"{line}; no result is expected"
     if one.state in {"sent", "self_reported"} and one.outcome is not None:
         return f"{line}; result: {outcome_phrase(Outcome(one.outcome))}"

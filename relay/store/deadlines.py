@@ -204,6 +204,8 @@ def _conclude(row: Any, legs: Iterable[Leg], seen: Seen, now: datetime) -> Concl
     if before not in UNSETTLED or row.purpose != "test":
         return None
     every = tuple(legs)
+    if not every and row.state == "sent" and row.level not in OBSERVED_LEVELS:
+        return None  # Nothing that it says is taken at its level, so its silence says nothing either.
     terms = Terms.from_json(row.terms)
     if every:
         # It was told, whatever became of our own note of that: a callback may come while the dispatch call is open.

@@ -17,7 +17,7 @@ from relay.store.circuits import circuits_of
 from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Page, bounded, name_of, paged
 from relay.store.reading_changes import OutcomeCount
 from relay.store.tables import Backend, Change, Dispatch
-from relay.store.told import standing
+from relay.store.told import OWES, owes, standing
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]
@@ -91,6 +91,11 @@ class RecentDispatch:
     legs_reported: int
     legs_expected: int | None
     late: bool
+
+    @property
+    def owes(self) -> bool:
+        """Whether a result of it is awaited, or was."""
+        return owes(purpose=self.purpose, level=self.level, state=self.state, legs_reported=self.legs_reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,7 @@ def _outcomes(conn: Connection, repos: Sequence[str], newest: int) -> dict[str, 
         select(
             select(_dispatch.c.backend, _dispatch.c.state, _dispatch.c.outcome, _change.c.state.label("change_state"))
             .join(_change, _change.c.id == _dispatch.c.change_id)
-            .where(_dispatch.c.backend == repo, _dispatch.c.purpose != "notify")
+            .where(_dispatch.c.backend == repo, OWES)
             .order_by(_dispatch.c.id.desc())
             .limit(newest)
             .subquery()

@@ -23,7 +23,7 @@ from relay.store.reading_asked import AskedLine, asked_on
 from relay.store.reading_changes import ChangeLine, CheckLine, change_lines, check_line
 from relay.store.reading_legs import Combination, LegLine, combinations, load_legs
 from relay.store.tables import Change, Check, Delivery, Dispatch
-from relay.store.told import DISPATCHES, dispatch_facts, is_private, standing
+from relay.store.told import DISPATCHES, dispatch_facts, is_private, owes, standing
 from relay.words import GATE_NAME
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -68,6 +68,12 @@ class Told:
     event_type: str
     delivery_id: str
     origin_delivery: str
+
+    @property
+    def owes(self) -> bool:
+        """Whether a result of it is awaited, or was."""
+        facts = self.facts
+        return owes(purpose=self.purpose, level=facts.level_then, state=facts.state, legs_reported=facts.legs_reported)
 
 
 @dataclass(frozen=True, slots=True)

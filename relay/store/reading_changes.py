@@ -14,7 +14,7 @@ from allowlist.model import RepoName
 from levels.outcomes import Outcome
 from relay.store.reading import MOST_TITLE, USUAL, Page, bounded, labels_of, name_of, paged, url_of
 from relay.store.tables import Change, Check, Dispatch
-from relay.store.told import standing
+from relay.store.told import OWES, standing
 from relay.words import GATE_NAME
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -166,7 +166,7 @@ def _outcomes(conn: Connection, states: dict[int, str]) -> dict[int, tuple[Outco
         return {}
     newest = (
         select(func.max(_dispatch.c.id))
-        .where(_dispatch.c.change_id.in_(sorted(states)), _dispatch.c.purpose != "notify")
+        .where(_dispatch.c.change_id.in_(sorted(states)), OWES)
         .group_by(_dispatch.c.change_id, _dispatch.c.backend)
     )
     found: defaultdict[int, dict[Outcome, int]] = defaultdict(dict)

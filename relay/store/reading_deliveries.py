@@ -15,6 +15,7 @@ from relay.effects import Kind
 from relay.store.outbox import IS_DEAD
 from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Decided, Page, bounded, decisions_of, name_of, paged
 from relay.store.tables import Attempt, Change, Delivery, Dispatch, Effect
+from relay.store.told import owes_of
 
 _attempt = Attempt.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]
@@ -271,8 +272,7 @@ def _followed(decided: Decided, row: Any, effects: dict[int, tuple[EffectLine, .
         state=None if row is None else row.state,
         reason_code=None if row is None else row.reason_code,
         reason=None if row is None else name_of(row.reason, MOST_TITLE),
-        # A notice owes no result, so it has none.
-        outcome=None if row is None or row.purpose == "notify" else Outcome(row.outcome),
+        outcome=Outcome(row.outcome) if row is not None and owes_of(row) else None,
         sent_at=None if row is None else row.sent_at,
         effects=() if row is None else effects.get(row.id, ()),
     )

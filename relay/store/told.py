@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, and_, not_, select
 
 from allowlist.model import Allowlist, Level, RepoName
 from levels.outcomes import Outcome
 from relay.facts import DispatchFacts, LegFacts, OnBase, OverrideFacts
 from relay.store.checks import SHOWN_STATES, CheckTerms
+from relay.store.observing import OBSERVED_LEVELS
 from relay.store.tables import Backend, Dispatch
 from relay.terms import Terms
 
@@ -25,6 +26,25 @@ DISPATCHES: Select[Any] = select(
     _backend.c.paused_until,
     _backend.c.pause_reason,
 ).select_from(_dispatch.outerjoin(_backend, _backend.c.repo == _dispatch.c.backend))
+
+
+#: Dispatches whose outcome says something. A notice has none, nor has what was sent to a backend from which nothing is
+#: taken at its level.
+OWES = and_(
+    _dispatch.c.purpose != "notify",
+    not_(and_(_dispatch.c.state == "sent", _dispatch.c.level.not_in(OBSERVED_LEVELS), _dispatch.c.legs_reported == 0)),
+)
+
+
+def owes(*, purpose: str, level: int, state: str, legs_reported: int) -> bool:
+    """Whether a dispatch's outcome says something, as ``OWES`` asks the database."""
+    unheard = state == "sent" and level not in OBSERVED_LEVELS and legs_reported == 0
+    return purpose != "notify" and not unheard
+
+
+def owes_of(row: Any) -> bool:
+    """The same of a dispatch's row."""
+    return owes(purpose=row.purpose, level=row.level, state=row.state, legs_reported=row.legs_reported)
 
 
 def dispatch_facts(

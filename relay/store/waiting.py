@@ -11,6 +11,7 @@ from sqlalchemy import Connection, func, select
 
 from relay.effects import Kind
 from relay.store.claiming import OPEN_STATES
+from relay.store.observing import OBSERVED_LEVELS
 from relay.store.outbox import IS_DEAD
 from relay.store.tables import Change, Check, Dispatch, Effect, Job
 from relay.words import GATE_NAME
@@ -76,7 +77,11 @@ def _unheard() -> Any:
         select(func.min(_dispatch.c.sent_at))
         .select_from(joined)
         .where(
-            _unsettled(), _dispatch.c.state == "sent", _dispatch.c.started_at.is_(None), _dispatch.c.outcome == "queued"
+            _unsettled(),
+            _dispatch.c.state == "sent",
+            _dispatch.c.started_at.is_(None),
+            _dispatch.c.outcome == "queued",
+            _dispatch.c.level.in_(OBSERVED_LEVELS),
         )
     )
 

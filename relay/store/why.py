@@ -12,6 +12,7 @@ from allowlist.model import RepoName
 from relay.circuits import waiting_text
 from relay.store.circuits import circuits_of
 from relay.store.tables import Change, Delivery, Dispatch
+from relay.store.told import owes_of
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
@@ -36,6 +37,7 @@ class Why:
     state_detail: str | None = None
     purpose: str | None = None
     outcome: str | None = None
+    owes: bool = False  # Whether a result of it is awaited, or was.
     sent_at: datetime | None = None
     waits: str | None = None  # What holds it back, where it is planned and something does.
 
@@ -88,6 +90,7 @@ def why(conn: Connection, number: int, backend: RepoName) -> tuple[Why, ...]:
                     state_detail=None if dispatch is None else dispatch.reason,
                     purpose=None if dispatch is None else dispatch.purpose,
                     outcome=None if dispatch is None else dispatch.outcome,
+                    owes=dispatch is not None and owes_of(dispatch),
                     sent_at=None if dispatch is None else dispatch.sent_at,
                     waits=waits if dispatch is not None and dispatch.state == "planned" else None,
                 )

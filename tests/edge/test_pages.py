@@ -45,6 +45,20 @@ def test_a_backend_that_fails_elsewhere_is_not_blamed_on_this_change(shown: Show
     assert "It passed 2 of its last 5 results on other changes: the backend is likelier in trouble" in said
 
 
+def test_a_backend_that_may_not_report_is_not_said_to_be_queued(shown: Shown) -> None:
+    """Told is all that an L1 backend is: nobody waits for it, so no page counts or shows a result of it."""
+    change = shown.record.change("1" * 40)
+    shown.record.told(change, "org/listening", Level.L1)
+    shown.list_backends(Entry(RepoName("org", "listening"), Level.L1, 4))
+
+    pages = [
+        words(shown.page(path)) for path in (f"/changes/{change}", "/changes", "/backends", "/backends/org/listening")
+    ]
+
+    assert [False] * 4 == ["1 queued" in page or "Queued since" in page for page in pages]
+    assert [1, 0, 0, 1] == [page.count("owes none") for page in pages]
+
+
 def test_a_superseded_head_leads_to_the_current_one(shown: Shown) -> None:
     """A reviewer with an old link finds the head that counts."""
     old = shown.record.change("1" * 40)

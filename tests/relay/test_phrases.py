@@ -29,6 +29,7 @@ TOLD = Why(
     state_detail="",
     purpose="test",
     outcome="failure",
+    owes=True,
     sent_at=AT,
 )
 LEFT_OUT = Why("d1", "push", None, AT, "2" * 40, "none", "filtered_ref", "refs/heads/x is none of its refs")
@@ -43,7 +44,7 @@ LEFT_OUT = Why("d1", "push", None, AT, "2" * 40, "none", "filtered_ref", "refs/h
             "pull_request opened at 111111111111: told at 12:00:05 UTC (labelled); result: queued",
         ),
         (
-            replace(TOLD, purpose="notify"),
+            replace(TOLD, owes=False),
             "pull_request opened at 111111111111: told at 12:00:05 UTC; no result is expected",
         ),
         (

@@ -154,3 +154,17 @@ def test_the_time_of_an_attempt_begins_with_its_first_job(record: Record) -> Non
     (made,) = sweep(record)
 
     assert Outcome.LOST == made.outcome
+
+
+def test_silence_says_nothing_where_nothing_that_is_said_is_taken(record_on_both: Record) -> None:
+    """An L1 backend may not report, so its queue deadline is no trouble of it; what never reached it still is."""
+    record = record_on_both
+    change = record.change()
+    record.told(change, "org/listening", Level.L1)
+    record.dispatch(change, "org/unreached", Level.L1)
+    record.clock.advance(8 * HOUR)
+
+    (made,) = sweep(record)
+
+    assert ("org/unreached", Outcome.UNDELIVERED) == (str(made.backend), made.outcome)
+    assert () == sweep(record)
