@@ -194,6 +194,12 @@ def wait_until(conn: Connection, gap_ids: Sequence[int], until: datetime) -> Non
     conn.execute(update(_gap).where(_gap.c.id.in_(gap_ids), _gap.c.ended_at.is_(None)).values(not_before=until))
 
 
+def let_go(conn: Connection, gap_ids: Sequence[int], now: datetime) -> None:
+    """These were taken up, and nobody came to them: others may have them now, and no try is counted."""
+    these = (_gap.c.id.in_(gap_ids), _gap.c.ended_at.is_(None))
+    conn.execute(update(_gap).where(*these).values(not_before=now, tries=_gap.c.tries - 1))
+
+
 def end_gap(conn: Connection, gap_id: int, how: How, now: datetime, delivery_id: str | None = None) -> bool:
     """It is over; False where it was already."""
     ended = conn.execute(

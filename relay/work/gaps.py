@@ -8,7 +8,7 @@ none any more, and a crash between the two loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import structlog
@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
 from relay.clock import Now
+from relay.effects import pacing_of
 from relay.events import MergeGroupEvent
 from relay.gaps import GRACE, HEALED, QUEUE, Cause, How, Missed, Rules
 from relay.github.errors import GitHubError, Invalid, Limited, RetryLater
@@ -28,6 +29,7 @@ from relay.store.engine import Store
 from relay.store.gaps import OpenGap
 from relay.store.intake import Received, record
 from relay.store.queue import record_group
+from relay.store.quiet import quiet_until, spend
 from relay.store.thread import lock_threads
 from relay.work.missed import SOON, GapCounts
 from relay.work.upstream import FINDING, TELLING, Found, UpstreamLook, compared
@@ -43,6 +45,10 @@ FULL_EVERY = timedelta(hours=24)
 HEALED_AT_MOST = 30
 #: A gap that could not be healed so often is left to people; each try is further from the last.
 _TRIES = 8
+#: What a look usually asks, in points of the account's budget: a page or two of pull requests, branches, the queue. One
+#: in full reads all pages.
+_LOOK = 25
+_FULL_LOOK = 60
 
 
 class GapSweep:
@@ -71,6 +77,7 @@ class GapSweep:
         self._fresh_id = fresh_id
         self._counts = counts
         self._every = every
+        self._account = pacing_of(terms.upstream)
         self._most = healed_at_most
         #: Why this process's last turn came to nothing, as a stable code; empty where it did not.
         self.trouble = ""
@@ -85,11 +92,15 @@ class GapSweep:
             return 0
 
         def turn(conn: Connection) -> tuple[bool, bool]:
+            if quiet_until(conn, self._account, now) is not None:
+                return False, False
             taken = gaps.take_turn(conn, FINDING, self._every, now)
             if taken is None:
                 return False, False
             gaps.note_listings(conn, allowlist, now)
-            return True, gaps.take_turn(conn, FULL, FULL_EVERY, now) is not None or taken.mark is None
+            full = gaps.take_turn(conn, FULL, FULL_EVERY, now) is not None or taken.mark is None
+            spend(conn, self._account, _FULL_LOOK if full else _LOOK, now)
+            return True, full
 
         mine, full = await self._store.write(turn)
         if not mine:
@@ -132,30 +143,39 @@ class GapSweep:
         if allowlist is None:
             return 0
         every = min(self._every, SOON)
-        if await self._store.write(lambda conn: gaps.take_turn(conn, HEALING, every, now)) is None:
-            return 0
-        return await self.heal_now(allowlist)
+
+        def turn(conn: Connection) -> bool:
+            quiet = quiet_until(conn, self._account, now) is not None
+            return not quiet and gaps.take_turn(conn, HEALING, every, now) is not None
+
+        return await self.heal_now(allowlist) if await self._store.write(turn) else 0
 
     async def heal_now(self, allowlist: Allowlist) -> int:
         """Heal the newest gaps, as many as one turn may; returns how many were taken up."""
         now = self._now()
-        taken = await self._store.write(lambda conn: gaps.take_up(conn, self._most, now))
+
+        def take_up(conn: Connection) -> tuple[OpenGap, ...]:
+            taken = gaps.take_up(conn, self._most, now)
+            if taken:
+                spend(conn, self._account, len(taken), now)
+            return taken
+
+        taken = await self._store.write(take_up)
         healed = 0
         for number, gap in enumerate(taken):
             try:
                 await self._heal(gap, allowlist)
             except GitHubError as error:
                 if await self._failed(gap, error):
-                    await self._let_go([one.id for one in taken[number:]], now)
+                    # One that GitHub failed at comes again later: it may be the only one, and the first each time.
+                    left = taken[number + 1 :] if isinstance(error, RetryLater) else taken[number:]
+                    await self._store.write(lambda conn, left=left: gaps.let_go(conn, [one.id for one in left], now))  # type: ignore[misc]
                     await self._put_off(HEALING, error)
                     break
             healed += 1
         if healed:
             self._wake()
         return healed
-
-    async def _let_go(self, gap_ids: Sequence[int], now: datetime) -> None:
-        await self._store.write(lambda conn: gaps.wait_until(conn, gap_ids, now))
 
     async def _heal(self, gap: OpenGap, allowlist: Allowlist) -> None:
         now = self._now()
@@ -232,13 +252,16 @@ class GapSweep:
         if isinstance(error, Invalid) and error.reason == "not_found":
             await self._store.write(lambda conn: self._end(conn, gap, How.GONE, now))
             return False
-        if isinstance(error, RetryLater | Limited):
+        if isinstance(error, Limited):
+            return True
+        later = now + min(gap.tries, _TRIES) * gaps.HELD
+        if isinstance(error, RetryLater):
+            await self._store.write(lambda conn: gaps.wait_until(conn, [gap.id], later))
             return True
         log.warning("gap_not_healed", subject=gap.subject, head=gap.head_sha, reason=error.reason, detail=error.detail)
         if gap.tries >= _TRIES:
             await self._store.write(lambda conn: self._end(conn, gap, How.GAVE_UP, now))
         else:
-            later = now + gap.tries * gaps.HELD
             await self._store.write(lambda conn: gaps.wait_until(conn, [gap.id], later))
         return False
 

@@ -34,6 +34,7 @@ from relay.store.checks import CheckTerms
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
 from relay.store.gaps import FailedDelivery, OpenDelivery
+from relay.store.quiet import quiet_until
 from relay.store.tables import Delivery
 
 log = structlog.get_logger(__name__)
@@ -136,7 +137,13 @@ class MissedDeliveries:
 
     async def _side(self, side: Side) -> int:
         name, now = f"deliveries {self._github.app_id_of(side)}", self._now()
-        taken = await self._store.write(lambda conn: gaps.take_turn(conn, name, self._every, now))
+
+        def take(conn: Connection) -> gaps.Taken | None:
+            # Asked as the app itself, so it is in no account's budget.
+            quiet = quiet_until(conn, None, now) is not None
+            return None if quiet else gaps.take_turn(conn, name, self._every, now)
+
+        taken = await self._store.write(take)
         if taken is None:
             return 0
         try:

@@ -1,0 +1,146 @@
+"""Turns that heal gaps: one that GitHub cannot show keeps nobody else waiting, and an outage uses up no tries."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from allowlist.model import Allowlist
+from relay.circuits import GITHUB, Circuit, State
+from relay.effects import pacing_of
+from relay.gaps import Cause
+from relay.github.errors import Invalid, RetryLater
+from relay.github.listed import HookDeliveries, PullListed, Side
+from relay.github.port import Address
+from relay.store import budgets, circuits, gaps
+from relay.store.circuits import Book
+from relay.store.engine import Store
+from relay.store.gaps import NewGap
+from relay.store.tables import Gap
+from relay.work.gaps import GapSweep
+from relay.work.missed import MissedDeliveries
+from tests.conftest import Clock
+from tests.store.taking_in import TERMS
+from tests.work.test_lookout import Hanging, Uncounted
+
+ACCOUNT = pacing_of(TERMS.upstream)
+MINUTE = timedelta(minutes=1)
+
+_gap: Any = Gap.__table__  # type: ignore[attr-defined]
+
+
+class Failing(Hanging):
+    """Shows no pull request: some it cannot, the others are gone."""
+
+    def __init__(self, *failing: int) -> None:
+        super().__init__()
+        self.failing = set(failing)
+        self.looked: list[int] = []
+        self.listed = 0
+
+    async def pull_listed(self, at: Address, number: int) -> PullListed:
+        """Not to be had."""
+        self.looked.append(number)
+        if number in self.failing:
+            raise RetryLater(f"{at.repo} 502", ambiguous=False)
+        raise Invalid("gone", reason="not_found", status=404)
+
+    async def deliveries(self, side: Side, cursor: str | None, count: int = 100) -> HookDeliveries:
+        """None."""
+        self.listed += 1
+        return HookDeliveries((), None)
+
+
+def sweep(store: Store, github: Failing, clock: Clock) -> GapSweep:
+    """A sweep with an allowlist in force that names nobody."""
+    return GapSweep(
+        store=store,
+        github=github,
+        terms=TERMS,
+        listed=Allowlist,
+        now=clock.now,
+        wake=lambda: None,
+        fresh_id=lambda: "1",
+        counts=Uncounted(),
+        every=MINUTE,
+    )
+
+
+def found(store: Store, clock: Clock, count: int) -> None:
+    """So many pull requests are open here and closed upstream; the last is the newest."""
+    for number in range(1, count + 1):
+        at = clock.now() - timedelta(days=1) + number * MINUTE
+        gap = NewGap(Cause.CLOSED_MISSED, f"pull {number}", f"{number:040d}", at, number)
+        store.write_now(lambda conn, gap=gap: gaps.note_gap(conn, gap, clock.now()))  # type: ignore[misc]
+
+
+def tries(store: Store) -> dict[int, int]:
+    """How often each open gap was tried."""
+    rows = store.read_now(lambda conn: conn.execute(select(_gap).where(_gap.c.ended_at.is_(None))).all())
+    return {row.number: row.tries for row in rows}
+
+
+def test_a_gap_that_github_cannot_show_keeps_nobody_else_waiting(store: Store, clock: Clock) -> None:
+    """The newest comes first, and fails each time; the older ones have their turn."""
+    found(store, clock, 3)
+    github = Failing(3)
+    healing = sweep(store, github, clock)
+    for _ in range(2):
+        asyncio.run(healing.heal())
+        clock.advance(2 * MINUTE)
+
+    assert [3, 2, 1] == github.looked
+    assert {3: 1} == tries(store)
+
+
+def test_an_outage_uses_up_no_tries_of_what_was_not_asked(store: Store, clock: Clock) -> None:
+    """Only what GitHub failed at counts, and it comes again before the day is over."""
+    found(store, clock, 3)
+    github = Failing(1, 2, 3)
+    healing = sweep(store, github, clock)
+    for _ in range(10):
+        asyncio.run(healing.heal())
+        clock.advance(2 * MINUTE)
+    assert 10 >= sum(tries(store).values())
+    github.failing.clear()
+    clock.advance(timedelta(hours=2))
+    asyncio.run(healing.heal())
+
+    assert {} == tries(store)
+
+
+def test_nothing_is_looked_at_while_github_does_not_answer(store: Store, clock: Clock) -> None:
+    """Effects keep quiet then, and so do looks."""
+    found(store, clock, 1)
+    github = Failing()
+    until = clock.now() + 10 * MINUTE
+    book = Book({})
+    book.put(GITHUB, Circuit(GITHUB, State.OPEN, clock.now(), failures=9, several=True, held_until=until))
+    store.write_now(lambda conn: circuits.keep(conn, book))
+    healing = sweep(store, github, clock)
+    missed = MissedDeliveries(store=store, github=github, terms=TERMS, now=clock.now, counts=Uncounted(), every=MINUTE)
+
+    async def turn() -> None:
+        await missed.turn()
+        await healing.find()
+        await healing.heal()
+
+    asyncio.run(asyncio.wait_for(turn(), 5))
+    assert ([], 0) == (github.looked, github.listed)
+
+    clock.advance(11 * MINUTE)
+    asyncio.run(missed.turn())
+    asyncio.run(healing.heal())
+    assert ([1], 1) == (github.looked, github.listed)
+
+
+def test_what_is_asked_for_gaps_is_spent(store: Store, clock: Clock) -> None:
+    """One budget for everything that the installation asks."""
+    found(store, clock, 5)
+    asyncio.run(sweep(store, Failing(), clock).heal())
+    account = store.write_now(lambda conn: budgets.lock(conn, [ACCOUNT], clock.now())[ACCOUNT])
+
+    assert 5 == sum(points for _, points, _ in account.spent.minute)
