@@ -186,7 +186,7 @@ def rerun(dispatch_id: int, backend: RepoName, run_id: str, *, only_failed: bool
     )
 
 
-def cancel_runs(dispatch_id: int, backend: RepoName) -> NewEffect:
+def cancel_runs(dispatch_id: int, backend: RepoName, delay: timedelta = timedelta()) -> NewEffect:
     """Cancel the known runs of a dispatch that nobody waits for any more."""
     return NewEffect(
         Kind.CANCEL_RUNS,
@@ -195,6 +195,7 @@ def cancel_runs(dispatch_id: int, backend: RepoName) -> NewEffect:
         subject_id=dispatch_id,
         subject=str(backend),
         priority=PRIORITY[Kind.CANCEL_RUNS],
+        delay=delay,
         coalesce_key=f"cancel {dispatch_id}",
     )
 

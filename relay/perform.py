@@ -20,10 +20,11 @@ from relay.capability import CapabilityKeys
 from relay.clock import Now
 from relay.effects import Kind
 from relay.github.errors import GitHubError, IdentityChanged, Limited, RetryLater, Unauthenticated
-from relay.github.port import Address, ChangedPaths, GitHub
+from relay.github.port import Address, ChangedPaths, GitHub, Located
 from relay.hud import ForwardFacts, Hud, HudRefusedError, HudRetryError
 from relay.payload import ChangeFacts, RelayBlock, TooLargeError, client_payload, with_labels
 from relay.store import dispatching
+from relay.store.cancelling import want_late_cancelled
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import ToSend
 from relay.store.engine import Store
@@ -190,7 +191,7 @@ class GitHubPerformer:
             return None  # Superseded, filtered or sent between the plan and now; the row says which.
         _tell_log(sent)
         if effect.attempts > 1 and await self._arrived(sent):
-            return lambda conn, now: dispatching.note_sent(conn, sent, None, now)
+            return _taken(sent, None)
         if sent.overtaken:
             return lambda conn, now: dispatching.note_overtaken(conn, sent, now)
         if sent.paused_until is not None and sent.paused_until > self._now():
@@ -199,7 +200,7 @@ class GitHubPerformer:
         body = self._body(sent)
         located = await self._github.dispatch(sent.address, sent.event_type, body)
         log.info("dispatched", dispatch=sent.id, reason=sent.reason)
-        return lambda conn, now: dispatching.note_sent(conn, sent, located, now)
+        return _taken(sent, located)
 
     async def _arrived(self, sent: ToSend) -> bool:
         """Did an earlier try take effect although we never heard so?
@@ -304,6 +305,16 @@ class GitHubPerformer:
 
     async def _branches(self, effect: Claimed) -> tuple[str, ...]:
         return await self._store.read(lambda conn: nightly_subject(conn, effect.subject_id))
+
+
+def _taken(sent: ToSend, located: Located | None) -> Note:
+    """GitHub has it. Its pull request may have ended while it was being sent."""
+
+    def note(conn: Connection, now: datetime) -> None:
+        dispatching.note_sent(conn, sent, located, now)
+        want_late_cancelled(conn, sent, now)
+
+    return note
 
 
 def _tell_log(sent: ToSend) -> None:

@@ -12,7 +12,7 @@ from levels.outcomes import UNSETTLED
 from relay.effects import cancel_runs
 from relay.github.port import Address
 from relay.plan import HeadState, Purpose
-from relay.store.dispatching import address_of, note_backend_error
+from relay.store.dispatching import ToSend, address_of, note_backend_error
 from relay.store.outbox import enqueue
 from relay.store.rerunning import KnownRun, runs_of
 from relay.store.tables import Change, Dispatch, Job
@@ -24,6 +24,9 @@ _job = Job.__table__  # type: ignore[attr-defined]
 
 #: GitHub's clock and ours may differ by so much when a run is looked for that began after we had told the backend.
 _LEEWAY = timedelta(minutes=5)
+
+#: How long a run that was just asked for may take to show at GitHub: it is looked for by its name.
+_SHOWS = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,15 @@ def want_cancelled(conn: Connection, thread: str, now: datetime) -> None:
     ).all()
     wanted = [row for row in rows if Terms.from_json(row.terms).cancel_on_close]
     enqueue(conn, [cancel_runs(row.id, RepoName.parse(row.backend)) for row in wanted], now)
+
+
+def want_late_cancelled(conn: Connection, sent: ToSend, now: datetime) -> None:
+    """This was in a worker's hands while its pull request or merge group ended, and GitHub took it all the same."""
+    if not sent.terms.cancel_on_close or sent.purpose != Purpose.TEST:
+        return
+    state = conn.execute(select(_change.c.state).where(_change.c.id == sent.change_id)).scalar()
+    if state == HeadState.CLOSED:
+        enqueue(conn, [cancel_runs(sent.id, sent.address.repo, _SHOWS)], now)
 
 
 def load_cancel(conn: Connection, dispatch_id: int) -> ToCancel | None:

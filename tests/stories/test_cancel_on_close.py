@@ -6,8 +6,21 @@ Where an entry says so, GitHub is asked to stop them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
-from relay.simulator import Backend, JobPlan, Listener, Mode, PullRequest, Reports, Run, wait_until
+from relay.simulator import (
+    Backend,
+    Fault,
+    JobPlan,
+    Kind,
+    Listener,
+    Match,
+    Mode,
+    PullRequest,
+    Reports,
+    Run,
+    wait_until,
+)
 from tests.stories.world import World
 
 BY_HAND = Listener(jobs=(JobPlan(name="test", duration=600, reports=Reports.SILENT),), mode=Mode.DIRECT)
@@ -114,3 +127,21 @@ def test_an_app_that_may_not_cancel_hurts_nobody(world: World) -> None:
 
     assert run.conclusion is None
     assert [] == world.get("/api/v1/dead-letters")["items"]
+
+
+def test_what_is_being_sent_while_its_pull_request_closes_is_cancelled_too(world: World) -> None:
+    """GitHub has started the run and its answer is under way: the closing finds nothing sent yet."""
+    backend = world.sim.create_backend("org/backend", listener=BY_HAND)
+    world.allow("org/backend", "L4", actions=ACTIONS, cancel_on_close=True)
+    world.start(**world.given)
+    world.sim.faults.add(Fault(Kind.LATENCY_AFTER, Match("POST", "/dispatches$"), times=1, seconds=1.0))
+    pr = world.up.open_pull_request()
+    (run,) = backend.wait_for_runs()
+
+    pr.close()
+    world.up.wait_for_check(pr.head_sha, "crcr/gate", conclusion="cancelled")
+    world.idle()
+    world.clock.advance(timedelta(seconds=30))
+
+    wait_until(lambda: run.conclusion == "cancelled", what="a cancelled run")
+    assert [202] == cancels(world)
