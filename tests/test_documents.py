@@ -27,6 +27,7 @@ from tests.test_cli import alive, served
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+SERVICE = (ROOT / "relay" / "README.md").read_text()
 GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("*/README.md"))]
 BIN = Path(sys.executable).parent
 MAKE = shutil.which("make") or "make"
@@ -79,13 +80,13 @@ def table(text: str, head: str) -> list[tuple[str, ...]]:
 
 def test_the_table_of_settings_is_the_code_s() -> None:
     """Every variable with its default and meaning, and none that is not there."""
-    assert setting_rows() == table(README, "| variable |")
+    assert setting_rows() == table(SERVICE, "| variable |")
 
 
 def test_the_retry_schedule_is_the_code_s() -> None:
     """Published, so that everybody can tell how long we go on."""
-    assert schedule_rows() == table(README, "| try |")
-    assert f"spread by {JITTER:.0%}".replace("%", " %") in README
+    assert schedule_rows() == table(SERVICE, "| try |")
+    assert f"spread by {JITTER:.0%}".replace("%", " %") in SERVICE
 
 
 def test_the_permissions_are_those_the_doctor_asks_for() -> None:
@@ -94,8 +95,8 @@ def test_the_permissions_are_those_the_doctor_asks_for() -> None:
     def said(needs: Mapping[str, str]) -> str:
         return ", ".join(f"{name} {access}" for name, access in sorted(needs.items()))
 
-    assert [("upstream", said(UPSTREAM_NEEDS)), ("backends", said(DOWNSTREAM_NEEDS))] == table(README, "| where |")
-    words = " ".join(README.split())
+    assert [("upstream", said(UPSTREAM_NEEDS)), ("backends", said(DOWNSTREAM_NEEDS))] == table(SERVICE, "| where |")
+    words = " ".join(SERVICE.split())
     for option in DOWNSTREAM_OPTIONS:
         assert f"`{option.permission}` {option.access} is optional: without it {option.without}." in words
     said_of_events = words.partition("Register a GitHub App")[2].partition("Permissions")[0]
@@ -106,7 +107,7 @@ def test_the_permissions_are_those_the_doctor_asks_for() -> None:
 def test_the_paths_are_served(tmp_path: Path, simulated: tuple[Simulator, App]) -> None:
     """Every path in the table is answered, with its method, by the service as it runs."""
     environment = admin_environment(simulated[0], tmp_path, simulated[1])
-    wanted = [path.strip("`").split(" ") for path, _ in table(README, "| path |")]
+    wanted = [path.strip("`").split(" ") for path, _ in table(SERVICE, "| path |")]
 
     assert len(wanted) == 11
     with served(settings_of(environment), tmp_path) as (url, process):
@@ -155,7 +156,7 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     """Files that the guides point to are there."""
     broken = [
         (str(guide.relative_to(ROOT)), target)
-        for guide in [*GUIDES, ROOT / "CHANGELOG.md"]
+        for guide in [*GUIDES, *sorted((ROOT / "examples").rglob("*.md")), ROOT / "CHANGELOG.md"]
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", guide.read_text())
         if "://" not in target and not (guide.parent / target).exists()
     ]
@@ -181,7 +182,7 @@ def commands() -> list[str]:
 
 @pytest.fixture
 def simulated() -> Iterator[tuple[Simulator, App]]:
-    """A GitHub on which the admin of the README has done what it says."""
+    """A GitHub on which the admin has done what the guide says."""
     with Simulator() as sim:
         app = sim.create_app(123456)
         allowed = "L2:\n  - your-org/your-backend\n"
@@ -196,7 +197,7 @@ def admin_environment(sim: Simulator, folder: Path, app: App) -> dict[str, str]:
     (folder / "webhook-secret").write_text("a secret that nobody can guess")
     exported = dict(line.removeprefix("export ").split("=", 1) for line in commands() if line.startswith("export "))
     plain = {name: value for name, value in os.environ.items() if not name.startswith("CRCR_")}
-    # The README's reader talks to the public GitHub; here it is the simulated one.
+    # The guide's reader talks to the public GitHub; here it is the simulated one.
     return plain | exported | {"CRCR_GITHUB_API_URL": sim.url, "PATH": f"{BIN}{os.pathsep}{plain['PATH']}"}
 
 
@@ -249,7 +250,7 @@ def test_make_demo_runs_the_demo() -> None:
 
 @pytest.mark.slow
 def test_an_admin_gets_from_nothing_to_a_service(tmp_path: Path, simulated: tuple[Simulator, App]) -> None:
-    """Every ``crcr`` line of every guide, in its order, in the environment that the README sets up."""
+    """Every ``crcr`` line of every guide, in its order, in the environment that the admin's sets up."""
     sim, app = simulated
     environment = admin_environment(sim, tmp_path, app)
     (tmp_path / ".github").mkdir()
@@ -266,6 +267,8 @@ def test_an_admin_gets_from_nothing_to_a_service(tmp_path: Path, simulated: tupl
         "crcr doctor": 0,
         # No pull request has come yet, and the answer says so.
         "crcr why 1234 your-org/your-backend": 1,
+        # The service has not run yet, so no allowlist is in force.
+        "crcr gaps --dry-run": 2,
         "crcr allowlist check .github/allowlist.yml": 0,
         "crcr deliveries list --dead --since 1d": 0,
         "crcr replay --decisions": 0,
