@@ -157,6 +157,11 @@ def test_no_route_reads_more_or_deeper_than_it_needs(on_sqlite: Service) -> None
     assert 5 == len([path for path in paths if path.startswith("/api/v1/admin/")])
     too_deep = {path: (413, "body_too_large") if "admin" in path else (400, "body_too_deep") for path in paths}
     assert {path: [(413, "body_too_large"), too_deep[path]] for path in paths} == refused
+    # What declares no length is counted as it comes.
+    pieces = on_sqlite.http.post(
+        "/api/v1/admin/overrides", content=iter([b" " * 9_000] * 2), headers={"authorization": f"Bearer {ADMIN}"}
+    )
+    assert (413, "body_too_large") == (pieces.status_code, pieces.json()["code"])
     # An admin's words are few, so the depth is tried with as much as they may be.
     shallow = on_sqlite.post("/api/v1/admin/overrides", b"[" * 16_000, **on_sqlite.allowed("/api/v1/admin/", b""))
     assert (400, "body_too_deep") == (shallow.status_code, shallow.json()["code"])

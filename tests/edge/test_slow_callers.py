@@ -187,6 +187,16 @@ def test_whoever_comes_takes_the_place_of_the_longest_idle_one() -> None:
             assert caller.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
+def test_who_was_answered_is_idle_again() -> None:
+    """Connections are kept for the next request, and not for ever at the cost of others."""
+    with _serving(patient(Room(1, 0))) as port, contextlib.ExitStack() as stack:
+        answered = stack.enter_context(_caller(port, _POST + b"whole day"))
+        answered.recv(65_536)
+        late = stack.enter_context(_caller(port, _POST))
+
+        assert [True, False] == [_ended(one) for one in (answered, late)]
+
+
 def test_where_all_are_busy_the_next_are_turned_away() -> None:
     """File descriptors are for GitHub and the database, too."""
     with _serving(patient(Room(2, 1))) as port, contextlib.ExitStack() as stack:

@@ -68,7 +68,7 @@ def _written(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
     configure_logs()
     log = structlog.get_logger("test")
-    log.info("callback_recorded", job=HOSTILE, backends=[HOSTILE])
+    log.info("callback_recorded", job=HOSTILE, backends=[HOSTILE], subject="\x1b]0;owned\x07")
     try:
         raise RuntimeError(HOSTILE)
     except RuntimeError:
