@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -154,11 +154,19 @@ class Allowlist:
     entries: tuple[Entry, ...] = ()
     faults: tuple[Fault, ...] = ()
     digest: str = ""
+    left_out: tuple[tuple[RepoName, str, str], ...] = ()
+    """Backends of the list that take no part, so that their entries are not here: with a stable code and a sentence."""
 
     @cached_property
     def by_repo(self) -> Mapping[RepoName, Entry]:
         """Entries by repository; ``parse`` has already refused duplicates."""
         return {entry.repo: entry for entry in self.entries}
+
+    def without(self, reasons: Mapping[RepoName, tuple[str, str]]) -> Allowlist:
+        """The same list, of which these backends take no part, for the reason of this code and sentence."""
+        left = tuple((entry.repo, *reasons[entry.repo]) for entry in self.entries if entry.repo in reasons)
+        entries = tuple(entry for entry in self.entries if entry.repo not in reasons)
+        return replace(self, entries=entries, left_out=(*self.left_out, *left)) if left else self
 
     def get(self, repo: RepoName) -> Entry | None:
         """The entry of this repository, or None where it is not listed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -33,6 +33,9 @@ _LATELY = timedelta(days=7)
 QUEUE = "heads/gh-readonly-queue/"
 _QUEUED = re.compile(r"refs/heads/gh-readonly-queue/(.+)/pr-[0-9]{1,10}-([0-9a-f]{40}(?:[0-9a-f]{24})?)", re.ASCII)
 _NO_COMMIT = "0" * 40
+#: Why a backend takes no part in what was missed, as its other decisions say theirs.
+_TOLD = ("already_dispatched", "this head was dispatched to this backend before")
+_NEWER = ("entry_newer", "this was there before its entry asked for what it asks now")
 
 
 class Cause(StrEnum):
@@ -106,15 +109,12 @@ class Rules:
 
     def asked(self, at: datetime, told: frozenset[RepoName] = frozenset()) -> Allowlist:
         """The entries that asked at that time already for what they ask for now, without those that were told."""
-        entries = tuple(
-            entry
+        reasons = {
+            entry.repo: _TOLD if entry.repo in told else _NEWER
             for entry in self.allowlist.entries
-            if entry.repo not in told and self.since.get(entry.repo, _NEVER(at)) <= at
-        )
-        if len(entries) == len(self.allowlist.entries):
-            return self.allowlist
-        # The digest names the whole list, which this is not.
-        return replace(self.allowlist, entries=entries, digest="")
+            if entry.repo in told or self.since.get(entry.repo, _NEVER(at)) > at
+        }
+        return self.allowlist.without(reasons)
 
 
 def _NEVER(at: datetime) -> datetime:  # noqa: N802

@@ -42,7 +42,7 @@ class Ground:
     """Everything beside the allowlist's text that a decision was made from.
 
     ``lowered`` are the levels that an admin had lowered, ``stood`` the backends for which an earlier dispatch of the
-    same commit stood because it had been sent meanwhile.
+    same commit stood because it had been sent meanwhile, ``left_out`` those that took no part.
     """
 
     event: Decidable
@@ -51,6 +51,7 @@ class Ground:
     lowered: tuple[tuple[RepoName, Level], ...] = ()
     prefixes: tuple[str, ...] = ()
     stood: frozenset[str] = frozenset()
+    left_out: tuple[tuple[RepoName, str, str], ...] = ()
 
 
 def ground_of(
@@ -62,7 +63,7 @@ def ground_of(
 ) -> Ground:
     """The ground of a decision that was just made."""
     lowered = tuple((entry.repo, entry.level) for entry in allowlist.entries if entry.lowered_from is not None)
-    return Ground(event, known, allowlist.digest, lowered, tuple(prefixes), frozenset(stood))
+    return Ground(event, known, allowlist.digest, lowered, tuple(prefixes), frozenset(stood), allowlist.left_out)
 
 
 def ground_text(ground: Ground) -> str | None:
@@ -78,6 +79,7 @@ def ground_text(ground: Ground) -> str | None:
             **({"lowered": {str(repo): int(level) for repo, level in ground.lowered}} if ground.lowered else {}),
             **({"prefixes": ground.prefixes} if ground.prefixes else {}),
             **({"stood": sorted(ground.stood)} if ground.stood else {}),
+            **({"left_out": {str(repo): why for repo, *why in ground.left_out}} if ground.left_out else {}),
         },
         ensure_ascii=False,
         separators=(",", ":"),
@@ -99,6 +101,9 @@ def read_ground(text: str) -> Ground:
             lowered=tuple((RepoName.parse(repo), Level(level)) for repo, level in raw.get("lowered", {}).items()),
             prefixes=tuple(raw.get("prefixes", ())),
             stood=frozenset(raw.get("stood", ())),
+            left_out=tuple(
+                (RepoName.parse(repo), str(code), str(said)) for repo, (code, said) in raw.get("left_out", {}).items()
+            ),
         )
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise UnreadableGroundError(str(error)) from None
@@ -107,7 +112,7 @@ def read_ground(text: str) -> Ground:
 def decide_again(ground: Ground, allowlist: Allowlist, delivery_id: str, received_at: datetime) -> str:
     """The decisions that this allowlist leads to, as ``plan_text`` writes them."""
     event = ground.event
-    listed = _lower(allowlist, ground.lowered)
+    listed = _lower(allowlist, ground.lowered).without({repo: (code, said) for repo, code, said in ground.left_out})
     if isinstance(event, MergeGroupEvent):
         group = ground.known if isinstance(ground.known, KnownGroup) else KnownGroup()
         return plan_text(plan_group(event, delivery_id=delivery_id, allowlist=listed, known=group).decisions, ())

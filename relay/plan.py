@@ -185,6 +185,7 @@ def plan(
             dispatches.append(found)
             found = found.decision
         decisions.append(found)
+    decisions += [Decision("none", str(repo), code, said) for repo, code, said in allowlist.left_out]
     moves = order in {_Order.NEWER, _Order.CURRENT}
     if isinstance(event, PullRequestEvent) and moves:
         decisions.append(Decision("check", "", "gate" if state is HeadState.OPEN else f"gate_{state}"))

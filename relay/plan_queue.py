@@ -126,6 +126,7 @@ def plan_group(event: MergeGroupEvent, *, delivery_id: str, allowlist: Allowlist
                 dispatches.append(made)
                 made = made.decision
             decisions.append(made)
+        decisions += [Decision("none", str(repo), code, said) for repo, code, said in allowlist.left_out]
     decisions.append(Decision("check", "", "gate_closed" if gone else "gate"))
     return GroupPlan(
         thread=group_thread(event.head_sha),

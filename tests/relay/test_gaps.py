@@ -114,7 +114,8 @@ def test_who_asks_since_later_is_not_told_of_earlier_heads() -> None:
 
     assert unheard is not None
     assert (NPU.repo,) == unheard.backends()
-    assert "" == unheard.steps[0].allowlist.digest  # It is not the whole list, and does not pass for it.
+    assert "d" == unheard.steps[0].allowlist.digest
+    assert [(XPU.repo, "entry_newer")] == [one[:2] for one in unheard.steps[0].allowlist.left_out]
     assert known is None
 
 

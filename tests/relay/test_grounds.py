@@ -22,6 +22,7 @@ KNOWN = Known(
     paused={NPU.repo: "on fire: 🔥"},
 )
 GROUP = MergeGroupEvent("checks_requested", "", S2, "refs/heads/gh-readonly-queue/main/pr-7-x", "main", S1, "", "ada")
+EVENTS = frozenset({"pull_request", "push", "merge_group"})
 LISTED = Allowlist((XPU, NPU), digest="d" * 64)
 
 
@@ -109,3 +110,20 @@ def test_what_was_not_kept_is_not_guessed() -> None:
         with pytest.raises(NotReplayableError, match=said):
             again("[]", ground, **asked)  # type: ignore[arg-type]  # As keywords.
     assert 3 == len(again("[]", text, **{**asked, "versions": {LISTED.digest: LISTED}}).differences)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("event", "known"), [(pull_request(), Known()), (push(), Known()), (GROUP, KnownGroup())])
+def test_who_did_not_ask_yet_is_left_out_again(event: Any, known: Any) -> None:
+    """What was missed is decided by a part of the list: by the whole of it, the others would seem lost or added."""
+    everyone = Allowlist(tuple(replace(each, events=EVENTS) for each in LISTED.entries), digest="d" * 64)
+    part = everyone.without({NPU.repo: ("entry_newer", "too late")})
+    ground = ground_of(event, known, part, PREFIXES)
+    text = ground_text(ground)
+    assert text is not None
+    before = decide_again(ground, part, "D", at(0))
+
+    found = again(before, text, delivery_id="D", received_at=at(0), versions={everyone.digest: everyone})
+
+    assert () == found.differences
+    assert '"backend":"org/npu","reason":"entry_newer"' in before
+    assert '"effect":"dispatch","backend":"org/xpu"' in before
