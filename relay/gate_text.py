@@ -174,7 +174,8 @@ def _why_not(one: DispatchFacts) -> str:
     if one.level is None:
         return "not on the allowlist any more"
     if one.level < one.level_then:
-        return f"was {one.level_then} when it was told, is {one.level} now"
+        # By the allowlist or by a demotion, and maybe before it was told already: this says nothing of how and when.
+        return f"counts as {one.level} now, and not as {one.level_then}"
     if not one.gates:
         return str(one.level)
     return prose(reason_phrase(one.reason_code, one.reason), 160) if one.outcome is Outcome.FILTERED else "not required"
