@@ -233,7 +233,7 @@ KEYS = (
     Key(
         "cancel_on_close",
         "false",
-        "whether GitHub is asked to cancel what still runs when a pull request is closed",
+        "whether GitHub is asked to cancel what still runs when a pull request is closed or a merge group is gone",
         _flag("cancel_on_close"),
     ),
     Key("legacy", "false", "whether reports without our capability may decide a gate", _flag("legacy")),

@@ -126,7 +126,7 @@ def test_on_a_terminal_it_serves_until_ctrl_c(tmp_path: Path) -> None:
 
         found = re.search(r"^  API +(\S+)$", shown, re.MULTILINE)
         assert found is not None
-        with urllib.request.urlopen(found[1], timeout=10) as answer:
+        with urllib.request.urlopen(f"{found[1]}?kind=pull_request", timeout=10) as answer:
             assert len(PROPOSALS) == len(json.load(answer)["items"])
         page = re.search(r"^  pages +(\S+)$", shown, re.MULTILINE)
         assert page is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -50,6 +51,7 @@ def test_an_accepted_webhook_says_what_was_planned(hook: Hook, kept: Intake) -> 
         "ok": True,
         "status": "accepted",
         "delivery_id": "D1",
+        "trace_id": hashlib.sha256(b"D1").hexdigest()[:32],
         "planned": [
             {"effect": "dispatch", "backend": "org/xpu", "reason": "wanted"},
             {"effect": "decide_paths", "backend": "org/paths", "reason": "pending_paths"},
