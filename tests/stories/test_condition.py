@@ -126,6 +126,7 @@ def test_what_was_given_up_is_shown_by_its_cause(world: World) -> None:
 def test_nothing_of_it_names_a_host_or_a_secret(world: World, path: str) -> None:
     """These pages are for everybody who can reach the service."""
     world.start()
+    world.settled(lambda: ready(world)[0] == 200, "a service that is ready")
     with urllib.request.urlopen(f"{world.url}{path}", timeout=10) as answer:
         text = answer.read().decode()
 
