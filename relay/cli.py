@@ -129,7 +129,7 @@ def why(
 ) -> None:
     """Prints one line per event of the pull request, oldest first. Exits with 1 when nothing is known of it."""
     from relay.phrases import why_line
-    from relay.store.why import why as load_why
+    from relay.store.reading.why import why as load_why
 
     try:
         repo = RepoName.parse(backend)

@@ -11,10 +11,10 @@ from relay.backend_text import about, backend_title
 from relay.commands import PREFIX
 from relay.facts import DispatchFacts
 from relay.rendering import Rendered
-from relay.store.reading import Decided
-from relay.store.reading_asked import AskedLine
-from relay.store.reading_change import Elsewhere
-from relay.store.why import Why
+from relay.store.reading.asked import AskedLine
+from relay.store.reading.change import Elsewhere
+from relay.store.reading.pages import Decided
+from relay.store.reading.why import Why
 from relay.words import EFFECTS, outcome_phrase, reason_phrase, several, state_phrase
 
 

@@ -26,7 +26,7 @@ from relay.console.opened import Opened
 from relay.settings import Settings
 from relay.store import replaying
 from relay.store.engine import Store
-from relay.store.reading_deliveries import (
+from relay.store.reading.deliveries import (
     DeliveryPage,
     EffectLine,
     FoundDelivery,

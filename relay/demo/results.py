@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from levels.powers import POWERS
 from relay.demo.scene import ACTORS
 from relay.demo.stage import Stage
-from relay.store.reading_change import change_page
-from relay.store.reading_changes import newest_change
+from relay.store.reading.change import change_page
+from relay.store.reading.changes import newest_change
 
 
 @dataclass(frozen=True, slots=True, order=True)

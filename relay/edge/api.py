@@ -28,8 +28,8 @@ from relay.facts import Place
 from relay.markup import plain
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
-from relay.store.reading import MOST, MOST_ID, USUAL
-from relay.store.reading_changes import ChangeFilter
+from relay.store.reading.changes import ChangeFilter
+from relay.store.reading.pages import MOST, MOST_ID, USUAL
 
 #: A program that reads has no use for scripts, frames or guesses about types.
 HEADERS = {

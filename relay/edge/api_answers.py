@@ -13,10 +13,10 @@ from relay.facts import Place
 from relay.markup import plain
 from relay.phrases import gate_answer, gate_title, meaning, what_happened, why_line
 from relay.rendering import render
-from relay.store.reading_backends import BackendLine
-from relay.store.reading_change import BackendOnChange, ChangePage, Told
-from relay.store.reading_legs import Combination, LegLine
-from relay.store.why import Why
+from relay.store.reading.backends import BackendLine
+from relay.store.reading.change import BackendOnChange, ChangePage, Told
+from relay.store.reading.legs import Combination, LegLine
+from relay.store.reading.why import Why
 
 _MOST_TROUBLE = 600
 

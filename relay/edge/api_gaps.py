@@ -13,7 +13,7 @@ from starlette.responses import Response
 from relay.edge.api_models import Model
 from relay.edge.reader import Reader
 from relay.gaps import Cause
-from relay.store.reading import MOST, MOST_ID, USUAL
+from relay.store.reading.pages import MOST, MOST_ID, USUAL
 
 
 class GapModel(Model):

@@ -22,7 +22,7 @@ Repo = Annotated[str, BeforeValidator(str), Field(description="owner/repo in low
 
 
 class Model(BaseModel):
-    """Read from the values of ``relay.store.reading*`` by their names."""
+    """Read from the values of ``relay.store.reading`` by their names."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True)
 

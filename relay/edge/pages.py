@@ -27,8 +27,8 @@ from relay.phrases import gate_answer, gate_title
 from relay.rendering import render
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
-from relay.store.reading import MOST_ID
-from relay.store.reading_changes import KINDS, STATES, ChangeFilter
+from relay.store.reading.changes import KINDS, STATES, ChangeFilter
+from relay.store.reading.pages import MOST_ID
 
 HEADERS = {
     "Content-Security-Policy": (

@@ -12,12 +12,11 @@ from allowlist.model import Allowlist, Fault, RepoName
 from relay.facts import Place
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
-from relay.store.reading import USUAL, Page
-from relay.store.reading_audit import AuditLine, audit_lines
-from relay.store.reading_backends import BackendLine, BackendPage, backend_page, backends
-from relay.store.reading_change import ChangePage, change_page
-from relay.store.reading_changes import ChangeFilter, ChangeLine, changes, newest_change
-from relay.store.reading_deliveries import (
+from relay.store.reading.audit import AuditLine, audit_lines
+from relay.store.reading.backends import BackendLine, BackendPage, backend_page, backends
+from relay.store.reading.change import ChangePage, change_page
+from relay.store.reading.changes import ChangeFilter, ChangeLine, changes, newest_change
+from relay.store.reading.deliveries import (
     DeadLetter,
     DeliveryLine,
     DeliveryPage,
@@ -25,8 +24,9 @@ from relay.store.reading_deliveries import (
     deliveries,
     delivery_page,
 )
-from relay.store.reading_gaps import GapLine, gap_lines
-from relay.store.why import Why, why
+from relay.store.reading.gaps import GapLine, gap_lines
+from relay.store.reading.pages import USUAL, Page
+from relay.store.reading.why import Why, why
 
 
 class InForce(Protocol):

@@ -29,10 +29,10 @@ from relay.store.checks import CheckTerms, touch_head
 from relay.store.comments import want_comment
 from relay.store.heads import write_head
 from relay.store.outbox import cancel, enqueue
+from relay.store.reading.why import Why, why
 from relay.store.reviving import revive_checks, revive_dispatches
 from relay.store.tables import Change, Delivery, Dispatch
 from relay.store.thread import load_known, take_turns
-from relay.store.why import Why, why
 from relay.terms import Terms
 
 # ``why`` reads what is written here, and is found beside it.

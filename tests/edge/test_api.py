@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event
 
 from allowlist.model import Entry, Level, RepoName
 from relay.store.engine import Store
-from relay.store.reading_change import change_page
+from relay.store.reading.change import change_page
 from tests.conftest import Clock
 from tests.edge.shown import Shown, history
 from tests.work.record import TERMS

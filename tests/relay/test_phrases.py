@@ -9,9 +9,9 @@ import pytest
 
 from levels.outcomes import GateEffect
 from relay.phrases import ANSWERS, answer_phrase, asked_phrase, elsewhere_sentence, gate_answer, why_line
-from relay.store.reading_asked import AskedLine
-from relay.store.reading_change import Elsewhere
-from relay.store.why import Why
+from relay.store.reading.asked import AskedLine
+from relay.store.reading.change import Elsewhere
+from relay.store.reading.why import Why
 
 AT = datetime(2026, 11, 30, 12, 0, 5, tzinfo=UTC)
 TOLD = Why(

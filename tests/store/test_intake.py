@@ -16,8 +16,8 @@ from allowlist.model import Entry, Level, RepoName
 from relay.events import PullRequestEvent
 from relay.store.engine import Store
 from relay.store.intake import Recorded
+from relay.store.reading.why import why
 from relay.store.tables import Backend
-from relay.store.why import why
 from tests.conftest import Clock
 from tests.relay.planning import EVERY, NPU, PATHS, PICKY, S1, S2, S3, XPU, at, labeled, pull_request, push
 from tests.store.taking_in import Intake

@@ -10,7 +10,7 @@ import pytest
 from allowlist.model import RepoName
 from relay.store.engine import Store
 from relay.store.intake import PathsAnswer, apply_paths
-from relay.store.why import why
+from relay.store.reading.why import why
 from tests.conftest import Clock
 from tests.relay.planning import PATHS, S1, S2, XPU, pull_request, push
 from tests.store.taking_in import TERMS, Intake

@@ -16,8 +16,8 @@ from relay.store.checks import CheckTerms, heal
 from relay.store.deadlines import note_dead_letters, sweep_deadlines
 from relay.store.engine import Store
 from relay.store.forwarding import revive_forwards
-from relay.store.reading_asked import asked_on
-from relay.store.reading_deliveries import dead_letters
+from relay.store.reading.asked import asked_on
+from relay.store.reading.deliveries import dead_letters
 from relay.store.retention import forget
 from relay.store.waiting import waiting
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.markup import plain
-from relay.store.reading import Page, bounded, name_of, paged
+from relay.store.reading.pages import Page, bounded, name_of, paged
 
 LIKELY = st.text(st.characters(codec="ascii"), max_size=300)
 

@@ -10,7 +10,7 @@ from allowlist.model import RepoName
 from relay.store import commands
 from relay.store.commands import Asked, ask
 from relay.store.engine import Store
-from relay.store.reading_asked import MOST_ASKED, AskedLine, asked_on
+from relay.store.reading.asked import MOST_ASKED, AskedLine, asked_on
 from tests.conftest import Clock
 
 UPSTREAM = RepoName("up", "stream")

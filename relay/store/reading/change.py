@@ -18,10 +18,10 @@ from relay.store.base_results import base_of, compare
 from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
 from relay.store.overrides import overrides_of
-from relay.store.reading import Decided, decisions_of, name_of
-from relay.store.reading_asked import AskedLine, asked_on
-from relay.store.reading_changes import ChangeLine, CheckLine, change_lines, check_line
-from relay.store.reading_legs import Combination, LegLine, combinations, load_legs
+from relay.store.reading.asked import AskedLine, asked_on
+from relay.store.reading.changes import ChangeLine, CheckLine, change_lines, check_line
+from relay.store.reading.legs import Combination, LegLine, combinations, load_legs
+from relay.store.reading.pages import Decided, decisions_of, name_of
 from relay.store.tables import Change, Check, Delivery, Dispatch
 from relay.store.told import DISPATCHES, dispatch_facts, is_private, owes, standing
 from relay.words import GATE_NAME

@@ -14,8 +14,8 @@ from allowlist.model import Allowlist, Entry, Level, RepoName
 from levels.outcomes import Outcome
 from relay.circuits import Circuit
 from relay.store.circuits import circuits_of
-from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Page, bounded, name_of, paged
-from relay.store.reading_changes import OutcomeCount
+from relay.store.reading.changes import OutcomeCount
+from relay.store.reading.pages import MOST_MESSAGE, MOST_TITLE, USUAL, Page, bounded, name_of, paged
 from relay.store.tables import Backend, Change, Dispatch
 from relay.store.told import OWES, owes, standing
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, or_, select
 
-from relay.store.reading import name_of
+from relay.store.reading.pages import name_of
 from relay.store.tables_people import Command
 
 _command = Command.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.

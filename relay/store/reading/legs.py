@@ -11,7 +11,7 @@ from sqlalchemy import Connection, and_, func, select
 
 from levels.outcomes import FAILURE_LIKE, Conclusion, Outcome, badness
 from relay.facts import LegFacts
-from relay.store.reading import MOST_MESSAGE, MOST_NAME, name_of, url_of, version_of
+from relay.store.reading.pages import MOST_MESSAGE, MOST_NAME, name_of, url_of, version_of
 from relay.store.reported import FAILING, Listed, failed_tests, has_failed, leg_facts
 from relay.store.tables import Job, Report
 

@@ -13,7 +13,17 @@ from sqlalchemy import Connection, and_, func, select, tuple_
 from levels.outcomes import Outcome
 from relay.effects import Kind
 from relay.store.outbox import IS_DEAD
-from relay.store.reading import MOST_MESSAGE, MOST_TITLE, USUAL, Decided, Page, bounded, decisions_of, name_of, paged
+from relay.store.reading.pages import (
+    MOST_MESSAGE,
+    MOST_TITLE,
+    USUAL,
+    Decided,
+    Page,
+    bounded,
+    decisions_of,
+    name_of,
+    paged,
+)
 from relay.store.tables import Attempt, Change, Delivery, Dispatch, Effect
 from relay.store.told import owes_of
 

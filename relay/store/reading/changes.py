@@ -12,7 +12,7 @@ from sqlalchemy import Connection, exists, func, select
 
 from allowlist.model import RepoName
 from levels.outcomes import Outcome
-from relay.store.reading import MOST_TITLE, USUAL, Page, bounded, labels_of, name_of, paged, url_of
+from relay.store.reading.pages import MOST_TITLE, USUAL, Page, bounded, labels_of, name_of, paged, url_of
 from relay.store.tables import Change, Check, Dispatch
 from relay.store.told import OWES, standing
 from relay.words import GATE_NAME

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from relay.store.reading import MOST_MESSAGE, USUAL, Page, bounded, name_of, paged
+from relay.store.reading.pages import MOST_MESSAGE, USUAL, Page, bounded, name_of, paged
 from relay.store.tables_gaps import Gap
 
 _gap: Any = Gap.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from relay.store.reading import MOST_MESSAGE, USUAL, Page, bounded, name_of, paged
+from relay.store.reading.pages import MOST_MESSAGE, USUAL, Page, bounded, name_of, paged
 from relay.store.tables import Audit
 
 _audit = Audit.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
