@@ -26,7 +26,8 @@ class Brake:
         """None, and the call is counted; or how long this caller has to wait."""
         now = self._now()
         calls = self._calls.setdefault(key, deque())
-        while calls and now - calls[0] >= WINDOW:
+        # A call that seems to come from the future was counted before the clock was put back.
+        while calls and not timedelta() <= now - calls[0] < WINDOW:
             calls.popleft()
         if len(calls) >= self.per_minute:
             return calls[0] + WINDOW - now

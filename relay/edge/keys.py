@@ -89,7 +89,7 @@ class KeyCache:
     async def _refresh(self, issuer: str, known: _KeySet) -> None:
         if known.flight is None:
             now = self._now()
-            if known.tried_at is not None and now - known.tried_at < COOL_DOWN:
+            if known.tried_at is not None and timedelta() <= now - known.tried_at < COOL_DOWN:
                 return
             known.tried_at = now
             known.flight = asyncio.create_task(self._fetch_into(issuer, known))

@@ -37,3 +37,13 @@ def test_callers_do_not_share_a_window(clock: Clock) -> None:
     brake.wait("a")
 
     assert brake.wait("b") is None
+
+
+def test_a_clock_that_is_put_back_shuts_nobody_out(clock: Clock) -> None:
+    """What seems to come from the future is of no minute that anybody counts."""
+    brake = Brake(1, now=clock.now)
+    brake.wait("a")
+    clock.advance(timedelta(hours=-3))
+
+    assert brake.wait("a") is None
+    assert timedelta(minutes=1) == brake.wait("a")

@@ -203,6 +203,10 @@ def test_a_storm_of_calls_that_prove_nothing_costs_no_database_and_one_fetch(ser
         fresh = service.issuers.sign(service.issuers.github_claims("org/l2"), kid="made-up")
         assert {(401, "unknown_key")} == {service.call(fresh) for _ in range(5)}
         assert fetches == len(service.outside.asked)
+    clock.advance(timedelta(hours=-3))  # A clock that is put back must not keep new keys out for as long.
+    fresh = service.issuers.sign(service.issuers.github_claims("org/l2"), kid="made-up")
+    assert {(401, "unknown_key")} == {service.call(fresh) for _ in range(5)}
+    assert 4 == len(service.outside.asked)
 
 
 def test_what_honest_callers_send_at_once_fits(clock: Clock) -> None:
