@@ -62,6 +62,8 @@ class Step:
         self.script = script
         self.tries = DIRECT_TRIES
         self._client: httpx2.AsyncClient | None = None
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
 
     async def in_process(self, run: Run, attempt: Attempt, job: Job, status: str) -> StepOutcome:
         """Execute the script as a runner would, and keep its exit code and output."""
@@ -71,22 +73,27 @@ class Step:
         with tempfile.TemporaryDirectory(prefix="crcr-runner-") as folder:
             place = Path(folder)
             environment = self.environment(run, attempt, job, status, place)
-            try:
-                done = subprocess.run(
-                    [sys.executable, "-I", str(self.script)],
-                    env=environment,
-                    cwd=place,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    timeout=STEP_SECONDS,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                return StepOutcome(status, 124, f"the step was ended after {STEP_SECONDS:g} s")
+            with subprocess.Popen(
+                [sys.executable, "-I", str(self.script)],
+                env=environment,
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            ) as process:
+                self._running.add(process)
+                if self._closed:
+                    process.kill()
+                try:
+                    said, _ = process.communicate(timeout=STEP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    return StepOutcome(status, 124, f"the step was ended after {STEP_SECONDS:g} s")
+                finally:
+                    self._running.discard(process)
             summary = (place / "summary.md").read_text("utf-8", "replace")
-            output = done.stdout.decode("utf-8", "replace")
-            return StepOutcome(status, done.returncode, output + (f"\n--- summary\n{summary}" if summary else ""))
+            output = said.decode("utf-8", "replace")
+            return StepOutcome(status, process.returncode, output + (f"\n--- summary\n{summary}" if summary else ""))
 
     def environment(self, run: Run, attempt: Attempt, job: Job, status: str, place: Path) -> dict[str, str]:
         """A runner's environment for one step, with the files it names made in ``place``."""
@@ -260,7 +267,10 @@ class Step:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and end scripts that still try: whom they report to may be gone, and they try long."""
+        self._closed = True
+        for process in list(self._running):
+            process.kill()
         if self._client is not None:
             await self._client.aclose()
 

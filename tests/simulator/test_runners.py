@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -110,6 +111,24 @@ def test_a_job_reports_by_the_real_script(start: Callable[..., Backend], relay: 
         claims["event_name"],
     )
     assert str(run.jobs[0].id) == claims["check_run_id"]
+
+
+def test_the_end_of_the_simulator_is_the_end_of_its_scripts(
+    sim: Simulator, start: Callable[..., Backend], relay: FakeRelay
+) -> None:
+    """A script tries for minutes to reach a relay that is down, and nobody waits for it who wants to go home."""
+    relay.script = [503] * 100
+    start(Listener(jobs=(JobPlan(reports=Reports.COMPLETED),)))
+    wait_until(lambda: relay.got != [], what="a script that tries")
+    began = time.monotonic()
+
+    sim.stop()
+
+    # It waits a second and more between its tries, and would go on for two minutes.
+    assert time.monotonic() - began < 5
+    tried = len(relay.got)
+    time.sleep(1.5)
+    assert tried == len(relay.got)
 
 
 def test_a_step_without_a_relay_to_reach_keeps_its_output(sim: Simulator, start: Callable[..., Backend]) -> None:
