@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, not_, or_, select, update
 
 from allowlist.model import RepoName
-from levels.legs import Leg, Status
+from levels.legs import Leg
 from levels.lifecycle import Expectation, stand
-from levels.outcomes import UNSETTLED, Conclusion, Outcome
+from levels.outcomes import UNSETTLED, Outcome
 from levels.witness import at_deadline
 from relay.effects import Kind
 from relay.store.checks import CheckTerms, touch_head
@@ -24,6 +24,7 @@ from relay.store.dispatching import load_to_send, note_backend_error, note_undel
 from relay.store.observations import NOTHING, Seen, load_seen
 from relay.store.observing import OBSERVED_LEVELS, ask_now
 from relay.store.outbox import dead_of
+from relay.store.standing import leg_of
 from relay.store.tables import Audit, Change, Dispatch, Effect, Job
 from relay.store.told import outcome_of
 from relay.terms import Terms
@@ -286,21 +287,5 @@ def _legs(conn: Connection, dispatch_ids: list[int]) -> dict[int, list[Leg]]:
     rows = conn.execute(select(_job).where(_job.c.dispatch_id.in_(dispatch_ids)).order_by(_job.c.id))
     legs: dict[int, list[Leg]] = {}
     for row in rows:
-        legs.setdefault(row.dispatch_id, []).append(
-            Leg(
-                run_id=row.run_id,
-                run_attempt=row.run_attempt,
-                job_name=row.job_name,
-                combination=row.combination,
-                backend_version=row.backend_version,
-                check_run_id=row.check_run_id,
-                status=Status(row.status),
-                conclusion=None if row.conclusion is None else Conclusion(row.conclusion),
-                started_at=row.started_at,
-                completed_at=row.completed_at,
-                conflicting=row.conflicting,
-                deciding=row.deciding,
-                source_report_id=row.report_id,
-            )
-        )
+        legs.setdefault(row.dispatch_id, []).append(leg_of(row))
     return legs

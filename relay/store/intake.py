@@ -29,14 +29,12 @@ from relay.store.checks import CheckTerms, touch_head
 from relay.store.comments import want_comment
 from relay.store.heads import write_head
 from relay.store.outbox import cancel, enqueue
-from relay.store.reading.why import Why, why
 from relay.store.reviving import revive_checks, revive_dispatches
 from relay.store.tables import Change, Delivery, Dispatch
 from relay.store.thread import load_known, take_turns
 from relay.terms import Terms
 
-# ``why`` reads what is written here, and is found beside it.
-__all__ = ["PathsAnswer", "Received", "Recorded", "Why", "apply_paths", "record", "supersede", "why"]
+__all__ = ["PathsAnswer", "Received", "Recorded", "apply_paths", "record", "supersede"]
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]

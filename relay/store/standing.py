@@ -97,25 +97,30 @@ def load_attempts(conn: Connection, dispatch_id: int) -> Attempts:
 def standing_legs(rows: Iterable[Row[Any]], attempts: Attempts) -> list[Leg]:
     """The legs of other jobs, read back from their rows. The claim is the attempt's, which is all that counts."""
     return [
-        Leg(
-            run_id=row.run_id,
-            run_attempt=row.run_attempt,
-            job_name=row.job_name,
-            combination=row.combination,
-            backend_version=row.backend_version,
-            check_run_id=row.check_run_id,
-            status=Status(row.status),
-            conclusion=None if row.conclusion is None else Conclusion(row.conclusion),
-            started_at=row.started_at,
-            completed_at=row.completed_at,
-            conflicting=row.conflicting,
-            deciding=row.deciding,
-            source_report_id=row.report_id,
-            expected_jobs=attempts[row.run_id, row.run_attempt].claim,
-        )
+        leg_of(row, attempts[row.run_id, row.run_attempt].claim)
         for row in rows
         if (row.run_id, row.run_attempt) in attempts
     ]
+
+
+def leg_of(row: Row[Any], claim: int | None = None) -> Leg:
+    """One leg, read back from its row. ``claim`` is how many jobs its attempt says that it has."""
+    return Leg(
+        run_id=row.run_id,
+        run_attempt=row.run_attempt,
+        job_name=row.job_name,
+        combination=row.combination,
+        backend_version=row.backend_version,
+        check_run_id=row.check_run_id,
+        status=Status(row.status),
+        conclusion=None if row.conclusion is None else Conclusion(row.conclusion),
+        started_at=row.started_at,
+        completed_at=row.completed_at,
+        conflicting=row.conflicting,
+        deciding=row.deciding,
+        source_report_id=row.report_id,
+        expected_jobs=claim,
+    )
 
 
 def _newest_begins(attempts: Attempts) -> dict[str, datetime]:
