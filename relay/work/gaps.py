@@ -41,6 +41,8 @@ FULL = "gaps in full"
 
 #: How often all open pull requests are looked at, and not only those that changed since the last look.
 FULL_EVERY = timedelta(hours=24)
+#: How long such a look has before it counts as cut short, and is another's to do.
+_FULL_TAKES = timedelta(minutes=30)
 #: How many gaps one turn of healing takes up: 30 heads a minute keep a flood of late dispatches within GitHub's limits.
 HEALED_AT_MOST = 30
 #: A gap that could not be healed so often is left to people; each try is further from the last.
@@ -98,7 +100,7 @@ class GapSweep:
             if taken is None:
                 return False, False
             gaps.note_listings(conn, allowlist, now)
-            full = gaps.take_turn(conn, FULL, FULL_EVERY, now) is not None or taken.mark is None
+            full = gaps.take_turn(conn, FULL, _FULL_TAKES, now) is not None or taken.mark is None
             spend(conn, self._account, _FULL_LOOK if full else _LOOK, now)
             return True, full
 
@@ -124,6 +126,8 @@ class GapSweep:
         def note(conn: Connection) -> tuple[Found, ...]:
             new = tuple(one for one in looked.found if gaps.note_gap(conn, one.gap, now))
             gaps.finish_turn(conn, FINDING, looked.mark, now)
+            if full:
+                gaps.put_off(conn, FULL, now + FULL_EVERY)
             if new:
                 gaps.put_off(conn, HEALING, now)
             return new

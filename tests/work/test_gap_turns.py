@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from allowlist.model import Allowlist
@@ -13,7 +14,7 @@ from relay.circuits import GITHUB, Circuit, State
 from relay.effects import pacing_of
 from relay.gaps import Cause
 from relay.github.errors import Invalid, RetryLater
-from relay.github.listed import HookDeliveries, PullListed, Side
+from relay.github.listed import HookDeliveries, PullListed, PullPage, Side
 from relay.github.port import Address
 from relay.store import budgets, circuits, gaps
 from relay.store.circuits import Book
@@ -22,6 +23,7 @@ from relay.store.gaps import NewGap
 from relay.store.tables import Gap
 from relay.work.gaps import GapSweep
 from relay.work.missed import MissedDeliveries
+from relay.work.upstream import FINDING
 from tests.conftest import Clock
 from tests.store.taking_in import TERMS
 from tests.work.test_lookout import Hanging, Uncounted
@@ -40,6 +42,7 @@ class Failing(Hanging):
         self.failing = set(failing)
         self.looked: list[int] = []
         self.listed = 0
+        self.states: list[str] = []
 
     async def pull_listed(self, at: Address, number: int) -> PullListed:
         """Not to be had."""
@@ -47,6 +50,11 @@ class Failing(Hanging):
         if number in self.failing:
             raise RetryLater(f"{at.repo} 502", ambiguous=False)
         raise Invalid("gone", reason="not_found", status=404)
+
+    async def pulls(self, at: Address, state: str, page: int, etag: str | None = None) -> PullPage | None:
+        """Cut short."""
+        self.states.append(state)
+        raise RuntimeError(f"{at.repo} page {page} of {etag}")
 
     async def deliveries(self, side: Side, cursor: str | None, count: int = 100) -> HookDeliveries:
         """None."""
@@ -144,3 +152,17 @@ def test_what_is_asked_for_gaps_is_spent(store: Store, clock: Clock) -> None:
     account = store.write_now(lambda conn: budgets.lock(conn, [ACCOUNT], clock.now())[ACCOUNT])
 
     assert 5 == sum(points for _, points, _ in account.spent.minute)
+
+
+def test_a_look_in_full_that_was_cut_short_is_not_owed_for_a_day(store: Store, clock: Clock) -> None:
+    """A crash, or the end of a process, in the middle of it: whoever comes next does it soon."""
+    github = Failing()
+    finding = sweep(store, github, clock)
+    store.write_now(lambda conn: gaps.take_turn(conn, FINDING, MINUTE, clock.now()))
+    store.write_now(lambda conn: gaps.finish_turn(conn, FINDING, clock.now(), clock.now()))
+    for _ in range(2):
+        clock.advance(timedelta(hours=1))
+        with pytest.raises(RuntimeError):
+            asyncio.run(finding.find())
+
+    assert ["open", "open"] == github.states
