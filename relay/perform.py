@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Self
 
 import structlog
 from sqlalchemy import Connection
@@ -41,6 +42,7 @@ from relay.work.observe import Observer
 from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict
 from relay.work.reconcile import Reconciler
 from relay.work.rerun import Rerunner
+from relay.work.verdicts import SharedNote
 
 log = structlog.get_logger(__name__)
 
@@ -191,7 +193,7 @@ class GitHubPerformer:
             return None  # Superseded, filtered or sent between the plan and now; the row says which.
         _tell_log(sent)
         if effect.attempts > 1 and await self._arrived(sent):
-            return _taken(sent, None)
+            return _Taken(sent, None)
         if sent.overtaken:
             return lambda conn, now: dispatching.note_overtaken(conn, sent, now)
         if sent.paused_until is not None and sent.paused_until > self._now():
@@ -200,7 +202,7 @@ class GitHubPerformer:
         body = self._body(sent)
         located = await self._github.dispatch(sent.address, sent.event_type, body)
         log.info("dispatched", dispatch=sent.id, reason=sent.reason)
-        return _taken(sent, located)
+        return _Taken(sent, located)
 
     async def _arrived(self, sent: ToSend) -> bool:
         """Did an earlier try take effect although we never heard so?
@@ -307,14 +309,18 @@ class GitHubPerformer:
         return await self._store.read(lambda conn: nightly_subject(conn, effect.subject_id))
 
 
-def _taken(sent: ToSend, located: Located | None) -> Note:
+@dataclass(frozen=True, slots=True)
+class _Taken(SharedNote):
     """GitHub has it. Its pull request may have ended while it was being sent."""
 
-    def note(conn: Connection, now: datetime) -> None:
-        dispatching.note_sent(conn, sent, located, now)
-        want_late_cancelled(conn, sent, now)
+    sent: ToSend
+    located: Located | None
 
-    return note
+    @classmethod
+    def write_all(cls, conn: Connection, notes: Sequence[Self], now: datetime) -> None:
+        """Fifty dispatches of one webhook end together, and are noted in a few statements."""
+        dispatching.note_sent(conn, [(note.sent, note.located) for note in notes], now)
+        want_late_cancelled(conn, [note.sent for note in notes], now)
 
 
 def _tell_log(sent: ToSend) -> None:

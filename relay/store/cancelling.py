@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -58,13 +59,17 @@ def want_cancelled(conn: Connection, thread: str, now: datetime) -> None:
     enqueue(conn, [cancel_runs(row.id, RepoName.parse(row.backend)) for row in wanted], now)
 
 
-def want_late_cancelled(conn: Connection, sent: ToSend, now: datetime) -> None:
-    """This was in a worker's hands while its pull request or merge group ended, and GitHub took it all the same."""
-    if not sent.terms.cancel_on_close or sent.purpose != Purpose.TEST:
+def want_late_cancelled(conn: Connection, sent: Sequence[ToSend], now: datetime) -> None:
+    """GitHub took these while they were in a worker's hands. Cancel those whose pull request or group ended then."""
+    wanted = [one for one in sent if one.terms.cancel_on_close and one.purpose == Purpose.TEST]
+    if not wanted:
         return
-    state = conn.execute(select(_change.c.state).where(_change.c.id == sent.change_id)).scalar()
-    if state == HeadState.CLOSED:
-        enqueue(conn, [cancel_runs(sent.id, sent.address.repo, _SHOWS)], now)
+    over = select(_change.c.id).where(
+        _change.c.id.in_({one.change_id for one in wanted}), _change.c.state == HeadState.CLOSED.value
+    )
+    closed = set(conn.execute(over).scalars())
+    late = [one for one in wanted if one.change_id in closed]
+    enqueue(conn, [cancel_runs(one.id, one.address.repo, _SHOWS) for one in late], now)
 
 
 def load_cancel(conn: Connection, dispatch_id: int) -> ToCancel | None:

@@ -162,15 +162,17 @@ _BACKEND_SENT = (
 )
 
 
-def note_sent(conn: Connection, sent: ToSend, located: Located | None, now: datetime) -> None:
-    """GitHub took the dispatch. ``located`` pins the repository where it was not pinned yet."""
-    conn.execute(_SENT, {"b_id": sent.id, "b_now": now, "b_deadline": now + sent.terms.queue})
-    if located is not None and (
-        sent.address.repository_id is None or sent.address.installation_id != located.installation_id
-    ):
-        pin(conn, sent.address.repo, located, now)
-    seen = {"b_repo": str(sent.address.repo), "b_now": now, "b_before": now - timedelta(seconds=10)}
-    conn.execute(_BACKEND_SENT, seen)
+def note_sent(conn: Connection, taken: Sequence[tuple[ToSend, Located | None]], now: datetime) -> None:
+    """GitHub took these dispatches. Where it said who a repository is and that was not known yet, it is pinned."""
+    sent = [{"b_id": one.id, "b_now": now, "b_deadline": now + one.terms.queue} for one, _ in taken]
+    conn.execute(_SENT, sent)
+    for one, located in taken:
+        known = one.address
+        if located is not None and (known.repository_id is None or known.installation_id != located.installation_id):
+            pin(conn, known.repo, located, now)
+    repos = sorted({str(one.address.repo) for one, _ in taken})
+    before = now - timedelta(seconds=10)
+    conn.execute(_BACKEND_SENT, [{"b_repo": repo, "b_now": now, "b_before": before} for repo in repos])
 
 
 def note_overtaken(conn: Connection, sent: ToSend, now: datetime) -> None:

@@ -38,6 +38,7 @@ from relay.work.verdicts import (
     Rest,
     Verdict,
     Witness,
+    write_notes,
 )
 
 __all__ = [
@@ -334,10 +335,7 @@ class Worker:
         def unit(conn: Connection) -> tuple[Turned, ...]:
             now = self._now()
             held = outbox.finish(conn, ends, owner=self.name, now=now)
-            for end in held:
-                note = notes[end.effect.id]
-                if note is not None:
-                    note(conn, now)
+            write_notes(conn, [note for end in held if (note := notes[end.effect.id]) is not None], now)
             return outbox.conclude(conn, held, now, pace=pace, sparing=sparing)
 
         try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, Self
 
 from sqlalchemy import Connection
 
@@ -15,6 +15,33 @@ from relay.store.claiming import Claimed
 #: What is noted in the transaction that ends an effect, once it is certain that the lease is still ours.
 Note = Callable[[Connection, datetime], None]
 Job = Callable[[], Awaitable[Note | None]]
+
+
+class SharedNote:
+    """A note that is cheaper to write with others of its kind."""
+
+    __slots__ = ()
+
+    def __call__(self, conn: Connection, now: datetime) -> None:
+        """Write this one alone."""
+        self.write_all(conn, [self], now)
+
+    @classmethod
+    def write_all(cls, conn: Connection, notes: Sequence[Self], now: datetime) -> None:
+        """Write as many as have come together."""
+        raise NotImplementedError
+
+
+def write_notes(conn: Connection, notes: Iterable[Note], now: datetime) -> None:
+    """Write notes in their order; those that can be shared come last, together with others of their kind."""
+    shared: dict[type[SharedNote], list[SharedNote]] = {}
+    for note in notes:
+        if isinstance(note, SharedNote):
+            shared.setdefault(type(note), []).append(note)
+        else:
+            note(conn, now)
+    for kind, together in shared.items():
+        kind.write_all(conn, together, now)
 
 
 @dataclass(frozen=True, slots=True)
