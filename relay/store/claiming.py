@@ -76,13 +76,7 @@ class _Shut:
 
 def _candidates(dialect: str, *, selective: bool) -> Any:
     """What is due at the head of each lane. ``now`` and ``count`` are bound when it runs."""
-    heads = (
-        select(func.min(_effect.c.id).label("id"))
-        .where(_effect.c.state.in_(OPEN_STATES))
-        .group_by(_effect.c.lane)
-        .subquery("heads")
-    )
-    candidate = _effect.alias("candidate")
+    candidate, heads = _heads(dialect)
     now = bindparam("now", type_=_effect.c.due.type)
     due = (
         select(
@@ -97,9 +91,7 @@ def _candidates(dialect: str, *, selective: bool) -> Any:
             candidate.c.created_at,
             candidate.c.priority,
         )
-        .select_from(
-            heads.join(candidate, candidate.c.id == heads.c.id).outerjoin(_pacing, _pacing.c.key == candidate.c.pacing)
-        )
+        .select_from(heads.outerjoin(_pacing, _pacing.c.key == candidate.c.pacing))
         .where(
             or_(_pacing.c.not_before.is_(None), _pacing.c.not_before <= now),
             or_(_pacing.c.free_at.is_(None), _pacing.c.free_at <= now, candidate.c.priority <= bindparam("urgent")),
@@ -119,9 +111,34 @@ def _candidates(dialect: str, *, selective: bool) -> Any:
             ),
             or_(bindparam("github") == 1, candidate.c.pacing == HUD_PACING),
         )
-    if dialect == "postgresql":
-        due = due.with_for_update(of=candidate, skip_locked=True)
     return due
+
+
+def _heads(dialect: str) -> tuple[Any, Any]:
+    """The oldest open effect of each lane: what its columns are taken from, and what a statement selects from.
+
+    Nothing is locked here, since all who write take turns (``relay.store.engine``).
+    """
+    if dialect == "postgresql":
+        # One pass and one sort. Where it knows nothing of how many are open, and it seldom does, PostgreSQL would join
+        # the heads to their rows by looking at each with each: 190 ms for 5,000 open effects, and this takes 12.
+        oldest = (
+            select(_effect)
+            .where(_effect.c.state.in_(OPEN_STATES))
+            .distinct(_effect.c.lane)
+            .order_by(_effect.c.lane, _effect.c.id)
+            .subquery("candidate")
+        )
+        return oldest, oldest
+    # There the index alone answers which they are, and a row is found by its number.
+    heads = (
+        select(func.min(_effect.c.id).label("id"))
+        .where(_effect.c.state.in_(OPEN_STATES))
+        .group_by(_effect.c.lane)
+        .subquery("heads")
+    )
+    candidate = _effect.alias("candidate")
+    return candidate, heads.join(candidate, candidate.c.id == heads.c.id)
 
 
 _CANDIDATES = {
