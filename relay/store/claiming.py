@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import BindParameter, Connection, and_, bindparam, func, or_, select, update
+from sqlalchemy.dialects import postgresql
 
 from relay.budgets import IN_FLIGHT, is_urgent, price_of
 from relay.circuits import ACCOUNTS_PROBED, GITHUB, Circuit, Pace, State, backend_key, keys_of, stopped_text
@@ -125,7 +126,7 @@ def _heads(dialect: str) -> tuple[Any, Any]:
         oldest = (
             select(_effect)
             .where(_effect.c.state.in_(OPEN_STATES))
-            .distinct(_effect.c.lane)
+            .ext(postgresql.distinct_on(_effect.c.lane))
             .order_by(_effect.c.lane, _effect.c.id)
             .subquery("candidate")
         )
