@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
@@ -114,6 +116,6 @@ class Metrics:
         """A gap of this cause was healed."""
         self.gaps_healed.labels(cause).inc()
 
-    def render(self) -> bytes:
-        """The page that Prometheus reads."""
-        return generate_latest(self.registry)
+    def render(self, names: Sequence[str] = ()) -> bytes:
+        """The page that Prometheus reads, or those series alone that are named."""
+        return generate_latest(self.registry.restricted_registry(names) if names else self.registry)

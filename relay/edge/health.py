@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
 from relay.metrics import CONTENT_TYPE, Metrics
@@ -83,9 +84,11 @@ def health_router(
         )
 
     @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
-    async def figures() -> Response:
-        """Prometheus's text format."""
+    async def figures(
+        names: Annotated[list[str] | None, Query(alias="name[]", max_length=100, description="Only these")] = None,
+    ) -> Response:
+        """Prometheus's text format. A page of a thousand lines takes ten milliseconds; a few of them cost nothing."""
         await gauge()
-        return Response(metrics.render(), media_type=CONTENT_TYPE)
+        return Response(metrics.render(names or ()), media_type=CONTENT_TYPE)
 
     return router

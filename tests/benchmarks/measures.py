@@ -33,13 +33,13 @@ class Bench:
     profile: bool = False
 
     @contextlib.contextmanager
-    def relay(self, level: str, backends: int, *, hud: bool = False) -> Iterator[Relay]:
-        """A relay with its tokens warm and nothing owed."""
+    def relay(self, level: str, backends: int, *, hud: bool = False, patient: bool = False) -> Iterator[Relay]:
+        """A relay with its tokens warm and nothing owed. ``patient``: it waits as long as in earnest."""
         profile_to = self.databases.folder / "profile" if self.profile else None
         names = backend_names(backends)
         self.github.ensure_backends(names)
         with tempfile.TemporaryDirectory(dir=self.databases.folder) as folder:
-            relay = Relay(self.github, Path(folder), self.databases.fresh(), level, names, hud, profile_to)
+            relay = Relay(self.github, Path(folder), self.databases.fresh(), level, names, hud, profile_to, patient)
             relay.start()
             try:
                 relay.idle()
@@ -219,7 +219,7 @@ def killed(bench: Bench) -> list[Figure]:
     What was under way comes again when its lease is over, so each time takes a minute.
     """
     lost, twice, times = 0, 0, min(3, bench.repeats)
-    with bench.relay("L2", 50) as relay:
+    with bench.relay("L2", 50, patient=True) as relay:
         for number in range(times):
             since = bench.github.position()
             asyncio.run(send(relay, bench.webhooks.opened(1)))
@@ -237,7 +237,7 @@ def killed(bench: Bench) -> list[Figure]:
 def outage(bench: Bench) -> list[Figure]:
     """GitHub refuses every connection for a while, and webhooks go on coming."""
     down = min(20.0, bench.seconds * 2)
-    with bench.relay("L2", 200) as relay:
+    with bench.relay("L2", 200, patient=True) as relay:
         requests = bench.webhooks.opened(int(down) + 4)
         since = bench.github.position()
 

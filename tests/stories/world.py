@@ -148,6 +148,7 @@ class World:
             now=self.clock.now,
             migrate=False,
             secret_files=SecretFiles.of(self.environ, seconds=0.05, **settings),
+            poll_seconds=0.05,  # Waits in a story are short, and what follows them should not take ten times as long.
         )
         running.enter_context(serving(self.relay, self._socket.dup()))
         self._running = running
@@ -218,7 +219,7 @@ class World:
 
     def metric(self, name: str) -> float:
         """One figure of the relay's own page; for waiting, never for asserting."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics?name[]={name}", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
