@@ -28,6 +28,7 @@ _WHOLE = (
     "machine",
     "mutate",
     "simulator",
+    "started",
     "stories",
     "test_cli.py",
     "test_documents.py",

@@ -1,4 +1,7 @@
-"""The command, started as a person starts it: a process with an environment, an exit code and a few clear lines."""
+"""The command as a person runs it: a process with an environment, an exit code and a few clear lines.
+
+A few are started as a person starts them, and the others from what is loaded already, see ``tests.started``.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -23,11 +26,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from relay.demo.scene import ACTORS
 from relay.simulator import EVENTS, PERMISSIONS, App, Simulator
 from relay.store import schema
+from tests.started.process import Started, run, start
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 SECRET = "a webhook secret that is long enough"
+Process = Started | subprocess.Popen[bytes]
 LISTED = "L1:\n  - org/one\nL4:\n  - org/four\n"
 
 
@@ -47,15 +52,7 @@ def environment(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def crcr(*arguments: str, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "relay", *arguments],
-        cwd=cwd,
-        env=environment(settings),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run(*arguments, environment=environment(settings), folder=cwd)
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -82,7 +79,22 @@ def good(tmp_path: Path, pem: str) -> dict[str, Any]:
 
 def test_the_version_is_the_distribution_s(tmp_path: Path) -> None:
     """One place says which version this is."""
-    assert f"crcr {version('cross-repo-ci-relay')}\n" == crcr("--version", cwd=tmp_path).stdout
+    said = subprocess.run([sys.executable, "-m", "relay", "--version"], capture_output=True, check=True, cwd=tmp_path)
+
+    assert f"crcr {version('cross-repo-ci-relay')}\n" == said.stdout.decode()
+
+
+def test_an_allowlist_is_checked_without_the_service(tmp_path: Path) -> None:
+    """Every change of the list waits for it, and the database's packages alone take half a second to load."""
+    (tmp_path / "allowlist.yml").write_text(LISTED)
+    heavy = "{'sqlalchemy', 'alembic', 'structlog', 'fastapi', 'httpx2'}"
+    program = f"import sys, atexit; atexit.register(lambda: print({heavy} & set(sys.modules))); import relay.cli as it"
+
+    for words in ("['allowlist', 'check', 'allowlist.yml']", "['--version']", "['doctor', '--help']"):
+        command = [sys.executable, "-c", f"{program}; it.app({words})"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        loaded = done.stdout.splitlines()[-1]
+        assert ("doctor" in words) == (loaded != "set()"), done.stdout
 
 
 def test_the_installed_command_is_the_module(tmp_path: Path) -> None:
@@ -142,15 +154,22 @@ def test_a_port_in_use_is_named_in_one_line(tmp_path: Path, good: dict[str, Any]
     assert f"crcr: cannot listen on 127.0.0.1 port {port}: Address already in use; choose" in line
 
 
+def anew(*words: str, environment: Mapping[str, str], folder: Path, output: BinaryIO) -> subprocess.Popen[bytes]:
+    """Start it as a person does, and not from what is loaded already."""
+    command = [sys.executable, "-m", "relay", *words]
+    return subprocess.Popen(command, env=dict(environment), cwd=folder, stdout=output, stderr=output)
+
+
 @contextlib.contextmanager
-def served(good: Mapping[str, Any], tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def served(
+    good: Mapping[str, Any], tmp_path: Path, begin: Callable[..., Process] = start
+) -> Iterator[tuple[str, Process]]:
     """The service as a process of its own, ended at last."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "relay", "serve", "--port", str(port)]
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment(good), cwd=tmp_path, stderr=log, stdout=log)
+        process = begin("serve", "--port", str(port), environment=environment(good), folder=tmp_path, output=log)
     try:
         yield f"http://127.0.0.1:{port}", process
     finally:
@@ -158,7 +177,7 @@ def served(good: Mapping[str, Any], tmp_path: Path) -> Iterator[tuple[str, subpr
         process.wait()
 
 
-def alive(url: str, process: subprocess.Popen[bytes]) -> bool:
+def alive(url: str, process: Process) -> bool:
     """Wait until it answers; False when it ended instead."""
     while process.poll() is None:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/healthz", timeout=5) as answer:
@@ -169,7 +188,7 @@ def alive(url: str, process: subprocess.Popen[bytes]) -> bool:
 
 def test_it_serves_and_ends_when_told_to(tmp_path: Path, good: dict[str, Any]) -> None:
     """SIGTERM, as a process manager sends it, is no failure. GitHub being away does not keep it from starting."""
-    with served(good, tmp_path) as (url, process):
+    with served(good, tmp_path, anew) as (url, process):
         assert alive(url, process), (tmp_path / "log").read_text()
         process.send_signal(signal.SIGTERM)
         code = process.wait(30)

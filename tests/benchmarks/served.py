@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from relay.app import build
-from relay.cli import configure_logs
+from relay.console.service import configure_logs
 from relay.serving import run
 from relay.settings import load_settings
 

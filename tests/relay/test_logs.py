@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from relay.cli import configure_logs
+from relay.console.service import configure_logs
 
 
 class Terminal(io.StringIO):

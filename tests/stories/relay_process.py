@@ -1,4 +1,7 @@
-"""The relay as people run it: a process of its own with its environment, which can be killed at any moment."""
+"""The relay as a process of its own with its environment, which can be killed at any moment.
+
+It is started from what is loaded already, see ``tests.started``; ``tests.test_cli`` starts it as people do.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from relay.serving import listening_socket
+from tests.started import process as processes
 from tests.stories.world import World
 
 #: What a process needs of ours to find its interpreter's modules; no setting of the caller's may reach it.
@@ -37,15 +40,7 @@ def environment(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def run(world: World, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     """Run the command to its end, with the world's settings and those given."""
-    return subprocess.run(
-        [sys.executable, "-m", "relay", *arguments],
-        env=environment(world.settings() | settings),
-        cwd=world.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return processes.run(*arguments, environment=environment(world.settings() | settings), folder=world.folder)
 
 
 class RelayProcess:
@@ -57,12 +52,11 @@ class RelayProcess:
         self._log = log.open("ab")
         self._told = False
         self.log = log
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "relay", "serve", "--role", role, "--port", str(port)],
-            env=environment(world.settings() | {"public_url": self.url} | settings),
-            cwd=world.folder,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
+        self._process = processes.start(
+            *("serve", "--role", role, "--port", str(port)),
+            environment=environment(world.settings() | {"public_url": self.url} | settings),
+            folder=world.folder,
+            output=self._log,
         )
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
