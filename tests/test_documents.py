@@ -23,6 +23,7 @@ from relay.settings import DEFAULT_ISSUERS, SECRET_FIELDS, Settings
 from relay.simulator import App, Simulator
 from relay.words import span
 from relay.work.schedule import JITTER, SCHEDULE
+from tests.started.process import for_shells
 from tests.test_cli import alive, served
 
 ROOT = Path(__file__).parents[1]
@@ -252,7 +253,7 @@ def test_make_demo_runs_the_demo() -> None:
 def test_an_admin_gets_from_nothing_to_a_service(tmp_path: Path, simulated: tuple[Simulator, App]) -> None:
     """Every ``crcr`` line of every guide, in its order, in the environment that the admin's sets up."""
     sim, app = simulated
-    environment = admin_environment(sim, tmp_path, app)
+    environment = for_shells(admin_environment(sim, tmp_path, app))
     (tmp_path / ".github").mkdir()
     shutil.copy(ROOT / "examples" / "allowlist.yml", tmp_path / ".github" / "allowlist.yml")
     codes: dict[str, int] = {}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
 from datetime import datetime, timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +16,7 @@ from sqlalchemy.engine import make_url
 from relay.serving import listening_socket
 from relay.simulator import wait_until
 from tests.crash.crossings import Crossing, Deaths, read_crossings
+from tests.started.process import Started, start
 from tests.stories.relay_process import environment
 from tests.stories.world import World
 
@@ -41,8 +38,7 @@ class MortalRelay:
         self._clock.write_text(f"{0:20.3f}")
         self.record = world.folder / "crossings"
         self.log = world.folder / "relay.log"
-        self._child: int | None = None
-        self._closing = False
+        self._closing = threading.Event()
         self.starts = 0
         self.killed_at: list[datetime] = []
         self._met_before_death: list[int] = []
@@ -53,18 +49,8 @@ class MortalRelay:
 
     def __enter__(self) -> Self:
         self._output = self.log.open("ab")
-        command = [sys.executable, "-m", "tests.crash.serve", "--port", str(self._port)]
-        self._parent = subprocess.Popen(
-            [*command, "--record", str(self.record), "--clock", str(self._clock)],
-            env=environment(self._world.settings()),
-            cwd=Path(__file__).parent.parent.parent,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._output,
-            text=True,
-        )
-        self._start()
-        self._watch = threading.Thread(target=self._watching, name="service manager", daemon=True)
+        process = self._start()
+        self._watch = threading.Thread(target=self._watching, args=(process,), name="service manager", daemon=True)
         self._watch.start()
         self.wait_until_up()
         self._world.sim.webhook_url = f"{self._world.url}/github/webhook"
@@ -73,15 +59,8 @@ class MortalRelay:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._closing = True
-        assert self._parent.stdin is not None
-        self._parent.stdin.close()
-        if self._child is not None:
-            os.kill(self._child, signal.SIGKILL)
-        self._parent.wait(30)
+        self._closing.set()
         self._watch.join(30)
-        assert self._parent.stdout is not None
-        self._parent.stdout.close()
         self._output.close()
 
     def pass_time(self, by: timedelta) -> None:
@@ -116,24 +95,24 @@ class MortalRelay:
             return False
         return True
 
-    def _start(self) -> None:
+    def _start(self) -> Started:
         self.starts += 1
-        assert self._parent.stdin is not None
-        self._parent.stdin.write(json.dumps(list(self._die_at)) + "\n")
-        self._parent.stdin.flush()
+        return start(
+            *("--port", str(self._port), "--record", str(self.record), "--clock", str(self._clock)),
+            *("--die-at", json.dumps(list(self._die_at))),
+            module="tests.crash.serve",
+            environment=environment(self._world.settings()),
+            folder=self._world.folder,
+            output=self._output,
+        )
 
-    def _watching(self) -> None:
-        assert self._parent.stdout is not None
-        for line in self._parent.stdout:
-            word, number = line.split()
-            if word == "serves":
-                self._child = int(number)
-                continue
-            self._child = None
-            if self._closing:
-                continue
-            if int(number) != -signal.SIGKILL:
-                self.strange.append(f"a process ended with {number} by itself: {self.log.read_text()[-2000:]}")
+    def _watching(self, process: Started) -> None:
+        while True:
+            status = self._ended(process)
+            if self._closing.is_set():
+                return
+            if status != -signal.SIGKILL:
+                self.strange.append(f"a process ended with {status} by itself: {self.log.read_text()[-2000:]}")
                 return
             met = self.crossings()
             # A busy machine tells us late, and how close to a request it died is what explains that this was repeated.
@@ -142,4 +121,12 @@ class MortalRelay:
             self._met_before_death.append(len(met))
             self._world.hushed(0.1)  # What it had sent is read before time passes and the next one sends.
             self.pass_time(TAKEN_OVER[make_url(self._world.database_url).get_backend_name()])
-            self._start()
+            process = self._start()
+
+    def _ended(self, process: Started) -> int:
+        """Wait for its end, which is ours to bring about where the block ends first."""
+        while (status := process.poll()) is None:
+            if self._closing.wait(0.01):
+                process.kill()
+                return process.wait(30)
+        return status
