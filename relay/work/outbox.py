@@ -121,6 +121,7 @@ class Worker:
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
         self._finished: list[_Finished] = []
+        self._noting = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._drained = False
@@ -180,7 +181,8 @@ class Worker:
     async def _turn(self) -> None:
         began = time.perf_counter()
         self._work.clear()
-        free = self._most - len(self._tasks)
+        # What has ended and is not noted counts as well: a crash would repeat it, so it must not become ever more.
+        free = self._most - len(self._tasks) - len(self._finished) - self._noting
         claimed: list[Claimed] = []
         if free > 0:
             pace = self._pace()
@@ -319,7 +321,9 @@ class Worker:
             self._ended.clear()
             batch, self._finished = self._finished, []
             if batch:
+                self._noting = len(batch)
                 await self._note(batch)
+                self._noting = 0
                 self._work.set()  # A lane may have become free.
             if self._drained:
                 if not self._finished:
