@@ -17,6 +17,9 @@ from tests.benchmarks.site import Databases, GitHub, Relay, backend_names
 from tests.benchmarks.table import Figure, milliseconds, percentile, spread
 
 _LINES = 64
+#: What a look at upstream asks last, and how long it is waited for.
+_LAST_LOOK = "matching-refs"
+_LOOK_SECONDS = 20.0
 #: A matrix of ten jobs, each with a start and an end, is what a backend usually reports.
 _JOBS = 10
 
@@ -40,14 +43,22 @@ class Bench:
         self.github.ensure_backends(names)
         with tempfile.TemporaryDirectory(dir=self.databases.folder) as folder:
             relay = Relay(self.github, Path(folder), self.databases.fresh(), level, names, hud, profile_to, patient)
+            since = self.github.position()
             relay.start()
             try:
+                self._looked(since)
                 relay.idle()
                 asyncio.run(send(relay, self.webhooks.opened(2)))
                 relay.idle()
                 yield relay
             finally:
                 relay.stop()
+
+    def _looked(self, since: int) -> None:
+        """Wait until the relay has compared upstream with what it knows, as it does once after each start."""
+        end = time.monotonic() + _LOOK_SECONDS
+        while time.monotonic() < end and not any(_LAST_LOOK in shape for shape in self.summary(since)["by_endpoint"]):
+            time.sleep(0.1)
 
     def summary(self, since: int) -> dict[str, Any]:
         """What GitHub was asked since then."""
