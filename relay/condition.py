@@ -58,7 +58,9 @@ class Condition:
                 said = "commits of other processes wake this one" if self.line.up else "work is found by polling alone"
                 parts.append(Part("listen", self.line.up, said, needed=False))
         if self.rotation.trouble is not None:
-            said = f"those before stay in force, since the new ones cannot be used: {self.rotation.trouble}"
+            # The page is public, so it names the settings alone; paths and rules are in the log.
+            names = ", ".join(sorted({line.partition(":")[0] for line in self.rotation.trouble.splitlines()}))
+            said = f"those before stay in force, since the new ones cannot be used: {names}; the log says why"
             parts.append(Part("secrets", False, said, needed=False))
         return tuple(parts)
 
