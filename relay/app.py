@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,13 +32,13 @@ from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
 from relay.store.notify import Line
 from relay.traffic import Traffic
-from relay.work.allowlist import AllowlistKeeper, make_source
+from relay.work.allowlist import DEMOTIONS_SECONDS, AllowlistKeeper, make_source
 from relay.work.cancel import RunCanceller
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
 from relay.work.lookout import Lookout
 from relay.work.observe import Observer
-from relay.work.outbox import Worker
+from relay.work.outbox import POLL_SECONDS, Worker
 from relay.work.reconcile import Reconciler
 from relay.work.rerun import Rerunner
 from relay.work.sweep import Sweep
@@ -89,10 +90,14 @@ def build(
     open_store: Callable[[str], Store] = Store,
     transport: OpenTransport | None = None,
     secret_files: SecretFiles = NO_FILES,
+    poll_seconds: float = POLL_SECONDS,
+    trust: ssl.SSLContext | None = None,
 ) -> Relay:
     """Build every part. Brings the database to the newest schema first.
 
     ``open_store`` and ``transport`` stand between us and the outside, for whoever must see each commit and request.
+    ``poll_seconds`` is how long the worker waits at most before it looks whether something has become due.
+    ``trust`` replaces the usual certificate authorities, whose reading takes 27 ms for each kind of peer.
     Raises SettingsError for keys that are none, StoreDownError when the database cannot be reached.
     """
     chance = chance or Chance()
@@ -102,7 +107,7 @@ def build(
         if migrate:
             _migrate(store)
         keys = capability_keys(settings, store, now)
-        return _assemble(settings, store, apps, keys, now, chance, transport, secret_files)
+        return _assemble(settings, store, apps, keys, now, chance, transport, secret_files, poll_seconds, trust)
     except BaseException:
         store.close()
         raise
@@ -124,6 +129,8 @@ def _assemble(
     chance: Chance,
     transport: OpenTransport | None,
     secret_files: SecretFiles,
+    poll_seconds: float,
+    trust: ssl.SSLContext | None,
 ) -> Relay:
     metrics = Metrics()
     agent = f"cross-repo-ci-relay/{version('cross-repo-ci-relay')}"
@@ -131,14 +138,14 @@ def _assemble(
     github = GitHubClient(
         apps=apps,
         upstream=settings.upstream,
-        http=new_http_pool(user_agent=agent, transport=transport),
+        http=new_http_pool(user_agent=agent, transport=transport, trust=trust),
         api_url=settings.github_api_url,
         now=now,
         observe=metrics.github,
     )
     # GitHub, the HUD and the issuers' keys have connections each, so that none waits behind another's.
-    http = new_http_client(user_agent=agent, transport=None if transport is None else transport())
-    hud = _hud(settings, agent, now, transport)
+    http = new_http_client(user_agent=agent, transport=None if transport is None else transport(), trust=trust)
+    hud = _hud(settings, agent, now, transport, trust)
     credentials = Credentials(settings, apps, keys, hud)
     woken: list[Callable[[], None]] = []
 
@@ -153,6 +160,7 @@ def _assemble(
         terms=terms,
         label_prefix=settings.label_prefix,
         seconds=settings.allowlist_seconds,
+        demotions_seconds=min(DEMOTIONS_SECONDS, settings.allowlist_seconds),
         wake=wake,
     )
     sites = Sites(settings.public_url)
@@ -196,6 +204,7 @@ def _assemble(
         name=chance.guid(),
         observer=metrics,
         retry_scale=settings.retry_scale,
+        poll_seconds=poll_seconds,
         traffic=traffic,
         witness=github.witness,
     )
@@ -257,10 +266,12 @@ def _assemble(
     )
 
 
-def _hud(settings: Settings, agent: str, now: Now, transport: OpenTransport | None) -> HudClient | None:
+def _hud(
+    settings: Settings, agent: str, now: Now, transport: OpenTransport | None, trust: ssl.SSLContext | None
+) -> HudClient | None:
     if settings.hud_api_url is None or settings.hud_key is None:
         return None
-    http = new_http_pool(user_agent=agent, transport=transport)
+    http = new_http_pool(user_agent=agent, transport=transport, trust=trust)
     return HudClient(http, url=settings.hud_api_url, key=settings.hud_key.get_secret_value(), now=now)
 
 

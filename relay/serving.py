@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import resource
@@ -30,6 +31,7 @@ _OTHERS = 300
 _DESCRIPTORS = 4_096
 _SWITCH_SECONDS = 0.0005
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+_FINISHING_SECONDS = 20  # How long requests under way may take to finish.
 _KEEP_ALIVE_SECONDS = 75  # Longer than the idle time of load balancers, so that they and not we close first.
 
 
@@ -46,6 +48,8 @@ class _Server(uvicorn.Server):
         self._relay = relay
         self._drain_seconds = drain_seconds
         self._told_at: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -78,6 +82,41 @@ class _Server(uvicorn.Server):
             self.should_exit = time.monotonic() - self._told_at >= self._drain_seconds
         return await super().on_tick(counter)
 
+    def end(self) -> None:
+        """Take no more requests, finish those under way, and end. From another thread than the server's."""
+        self.should_exit = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # The loop may close on its own in this very moment.
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def main_loop(self) -> None:
+        """Tick as uvicorn does, but end at once when told to: tests start and stop hundreds of relays."""
+        self._loop = asyncio.get_running_loop()
+        ticks = 0
+        while not await self.on_tick(ticks % 864_000):
+            ticks += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), 0.1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End as uvicorn does, but look every few milliseconds whether all requests are finished."""
+        for server in self.servers:
+            server.close()
+        for each in sockets or []:
+            each.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0.01)  # Whoever was let in just now is known on the loop's next turn.
+        try:
+            async with asyncio.timeout(_FINISHING_SECONDS):
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 (nobody would tell us)
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            log.warning("requests_cut_short", seconds=_FINISHING_SECONDS)
+            for task in self.server_state.tasks:
+                task.cancel()
+        await self.lifespan.shutdown()
+
 
 def connections_of(descriptors: int) -> int:
     """How many callers may be connected to a process that may have so many files open."""
@@ -95,7 +134,7 @@ def _descriptors() -> int:
     return soft
 
 
-def _server(relay: Relay, role: Role, most: int = _MOST_CONNECTIONS) -> uvicorn.Server:
+def _server(relay: Relay, role: Role, most: int = _MOST_CONNECTIONS) -> _Server:
     config = uvicorn.Config(
         create_app(relay, role),
         log_config=None,
@@ -105,7 +144,6 @@ def _server(relay: Relay, role: Role, most: int = _MOST_CONNECTIONS) -> uvicorn.
         # uvicorn counts connections, idle ones too, which at ``most`` make room for others.
         limit_concurrency=most + _SPARE // 2,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=20,
         backlog=2048,
         http=patient(Room(most, _SPARE)),
         ws="none",
@@ -159,5 +197,5 @@ def serving(relay: Relay, listening: socket.socket, *, role: Role = "all") -> It
             thread.join(0.005)
         yield
     finally:
-        server.should_exit = True
+        server.end()
         thread.join(30)

@@ -61,6 +61,7 @@ OF_ITS_OWN = {
         "not_listening",
         "not_started",
         "pull_requests_too_many",
+        "requests_cut_short",
         "schema_newer",
         "secrets_not_reread",
         "secrets_refused",

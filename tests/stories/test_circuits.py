@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from relay.simulator import Fault, JobPlan, Kind, Listener, Match, Mode, Reports, wait_until
+from relay.work.outbox import POLL_SECONDS
 from tests.stories.world import World
 
 SILENT = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
@@ -79,6 +80,7 @@ def test_a_backend_that_refuses_for_days_is_switched_off_and_returns_by_itself(e
 def test_a_backend_without_answers_waits_and_its_gate_steps_down_at_the_deadline(world: World) -> None:
     """Dispatches wait behind an open circuit; a pull request does not wait past its deadline for that."""
     ill = world.backend("org/ill", "L4", SILENT, timeouts={"queue": "1h", "run": "1h"})
+    world.poll_seconds = POLL_SECONDS
     world.start()
     down = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/dispatches$", ill.name), times=None))
     prs = [world.up.open_pull_request(title=f"Change {number}") for number in range(3)]

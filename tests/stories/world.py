@@ -19,6 +19,7 @@ from relay.rotation import SecretFiles
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
 from relay.simulator import App, Backend, Listener, Run, Simulator, Upstream, signature, wait_until
+from relay.simulator.keys import plain_http
 
 UPSTREAM = "pytorch/pytorch"
 HUD_KEY = "the key of the hud"
@@ -69,6 +70,8 @@ class World:
         self.given: dict[str, Any] = {}
         #: Variables of the environment that name secrets' files, for stories in which secrets change.
         self.environ: dict[str, str] = {}
+        #: Waits in a story are short, and what follows should not take ten times as long.
+        self.poll_seconds = 0.1
         self.relay: Relay | None = None
         self._stack = contextlib.ExitStack()
         self._running: contextlib.ExitStack | None = None
@@ -132,7 +135,7 @@ class World:
             "public_url": self.url,
             "oidc_issuers": ({"issuer": self.sim.oidc.issuer, "jwks_url": self.sim.oidc.jwks_url},),
             "check_interval_seconds": 0.05,
-            "sweep_seconds": 0.05,
+            "sweep_seconds": 0.1,
             **self.given,
         }
 
@@ -148,7 +151,8 @@ class World:
             now=self.clock.now,
             migrate=False,
             secret_files=SecretFiles.of(self.environ, seconds=0.05, **settings),
-            poll_seconds=0.05,  # Waits in a story are short, and what follows them should not take ten times as long.
+            trust=plain_http(),
+            poll_seconds=self.poll_seconds,
         )
         running.enter_context(serving(self.relay, self._socket.dup()))
         self._running = running
