@@ -34,7 +34,8 @@ class Plan:
     """What is played. ``week_minutes`` is how long the whole week takes, ``minutes`` how much of it is played.
 
     The play ends early once ``pairs`` were dispatched, where that is not None. ``deadline`` and ``patience`` in
-    seconds: how long backends have, and how long the relay may take when nothing is broken.
+    seconds: how long backends have, and how long the relay may take when nothing is broken. ``quiet``: for how many
+    seconds nothing may be owed before all is over.
     """
 
     minutes: float
@@ -47,6 +48,7 @@ class Plan:
     replicas: int = 1
     trouble_every: float = 20.0
     patience: float = 10.0
+    quiet: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,7 @@ class Soak:
                 quiet_since = None
             elif quiet_since is None:
                 quiet_since = time.monotonic()
-            elif time.monotonic() - quiet_since > 3:
+            elif time.monotonic() - quiet_since > self._plan.quiet:
                 return ""
             time.sleep(0.25)
         return self._owes() or "it does not come to rest"

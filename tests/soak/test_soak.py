@@ -42,7 +42,7 @@ def test_a_moment_of_the_week_keeps_every_promise(tmp_path: Path, sqlite_templat
     database = tmp_path / "relay.db"
     database.write_bytes(sqlite_template.read_bytes())
     said: list[str] = []
-    plan = Plan(minutes=0.15, week_minutes=60.0, backends=24, deadline=8, trouble_every=3.0, patience=60.0)
+    plan = Plan(minutes=0.1, week_minutes=40.0, backends=24, deadline=6, trouble_every=2.0, patience=60.0, quiet=2.0)
 
     outcome = Soak(plan, tmp_path, f"sqlite:///{database}", said.append).play()
 
