@@ -174,6 +174,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=200), st.binary(max_size=200), st.lists(PIECES, max_size=40).map("".join)))
 def test_any_text_gives_a_list_or_the_declared_error(text):
