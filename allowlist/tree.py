@@ -173,7 +173,7 @@ class _Composer:
 
     def refuse_anchor_and_tag(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent, line: int) -> None:
         if event.anchor is not None:
-            self.fault(line, "no-anchor", f"`&{event.anchor[:40]}` is a YAML anchor", "Remove it.")
+            self.fault(line, "no-anchor", f"{quoted(f'&{event.anchor}')} is a YAML anchor", "Remove it.")
         if event.ctag is not None:
             self.fault(line, "no-tag", "a YAML tag stands here", _TAG_FIX)
 

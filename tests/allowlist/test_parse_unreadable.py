@@ -121,6 +121,13 @@ def test_a_fault_quotes_hostile_text_harmlessly():
     assert line.startswith("allowlist.yml:2: error: ")
 
 
+def test_an_anchor_is_quoted_harmlessly_too():
+    """Its name may hold characters that nobody can see."""
+    fault = check("&\ud7fc")[0]
+
+    assert ("no-anchor", True) == (fault.rule, fault.render("f").isprintable())
+
+
 def test_the_digest_names_the_bytes():
     """The store compares digests to see whether a list has changed, whichever way it was handed over."""
     assert parse("L1: [a/b]").digest == parse(b"L1: [a/b]").digest
