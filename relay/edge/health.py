@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
+from relay.edge.problems import MEDIA_TYPE
 from relay.metrics import CONTENT_TYPE, Metrics
 
 
@@ -83,7 +84,12 @@ def health_router(
             }
         )
 
-    @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
+    @router.get(
+        "/metrics",
+        summary="Figures for Prometheus",
+        response_class=Response,
+        responses={422: {"description": "Too many names.", "content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}},
+    )
     async def figures(
         names: Annotated[list[str] | None, Query(alias="name[]", max_length=100, description="Only these")] = None,
     ) -> Response:

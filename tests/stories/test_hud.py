@@ -104,7 +104,7 @@ def test_what_we_verified_is_kept_apart_from_what_was_said(world: World) -> None
 
     world.clock.advance(timedelta(seconds=30))
     backend.callback(run, "in_progress", job="test")
-    world.clock.advance(timedelta(minutes=10))
+    world.pass_time(timedelta(minutes=10))
     said: dict[str, Any] = {"triage_verdict": {"cause": "infra"}, "something_new": [1, 2]}
     backend.callback(run, "completed", "success", "test", **said)
     world.idle()
