@@ -100,6 +100,8 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Some bytes of a body, which its reader counts."""
+        # The end of one body and the next request may come in one piece: then only the rest of it is the request's.
+        self._piece -= len(body)
         self._beside -= len(body) * (1 + _PER_BYTE)
         super().on_body(body)
 

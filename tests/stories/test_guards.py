@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -87,3 +89,17 @@ def test_a_delivery_s_name_commands_nothing(world: World, delivery_id: str) -> N
     world.start()
 
     assert 400 == world.post("ping", {"zen": "x"}, headers={"X-GitHub-Delivery": delivery_id}).status
+
+
+def test_the_end_of_a_body_and_the_next_request_may_come_together(world: World) -> None:
+    """Who was refused before its body was read sends on, and its next request is heard, however long that body was."""
+    world.start()
+    long = b"x" * 450_000
+    refused = b"POST /github/callback HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n\r\n" % len(long) + long
+    with socket.create_connection(("127.0.0.1", world.port), timeout=10) as caller:
+        caller.sendall(refused + b"GET /healthz HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n\r\n")
+        said = b""
+        while piece := caller.recv(65_536):
+            said += piece
+
+    assert [b"401", b"200"] == re.findall(rb"HTTP/1.1 ([0-9]{3}) ", said)
