@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +18,7 @@ Note = Callable[[Connection, datetime], None]
 Job = Callable[[], Awaitable[Note | None]]
 
 
-class SharedNote:
+class SharedNote(ABC):
     """A note that is cheaper to write with others of its kind."""
 
     __slots__ = ()
@@ -27,9 +28,9 @@ class SharedNote:
         self.write_all(conn, [self], now)
 
     @classmethod
+    @abstractmethod
     def write_all(cls, conn: Connection, notes: Sequence[Self], now: datetime) -> None:
         """Write as many as have come together."""
-        raise NotImplementedError
 
 
 def write_notes(conn: Connection, notes: Iterable[Note], now: datetime) -> None:
