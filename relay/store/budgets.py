@@ -37,6 +37,10 @@ class Account:
     spent: Spent
     changed: bool = False
 
+    def may_be_asked(self, now: datetime, *, urgent: bool) -> bool:
+        """Whether nothing is known that keeps effects of this account back."""
+        return may_be_asked(self.not_before, self.free_at, now, urgent=urgent)
+
     def take(self, price: Price, now: datetime, *, urgent: bool, times: float = 1.0) -> bool:
         """Spend this if there is room in so many budgets; otherwise it is noted from when on there is."""
         at = self.spent.free_at(price, urgent=urgent, times=times)
@@ -49,6 +53,11 @@ class Account:
         else:
             self.free_at = at if self.free_at is None else max(self.free_at, at)
         return False
+
+
+def may_be_asked(not_before: datetime | None, free_at: datetime | None, now: datetime, *, urgent: bool) -> bool:
+    """Whether an account that rests until one time, and saves for gates until another, may be asked now."""
+    return (not_before is None or not_before <= now) and (urgent or free_at is None or free_at <= now)
 
 
 def lock(conn: Connection, keys: Iterable[str], now: datetime) -> dict[str, Account]:

@@ -12,33 +12,31 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, and_, bindparam, func, or_, select, update
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from relay.budgets import IN_FLIGHT, is_urgent, price_of
 from relay.circuits import ACCOUNTS_PROBED, GITHUB, Circuit, Pace, State, backend_key, keys_of, stopped_text
-from relay.effects import GATE_PRIORITY, HUD_PACING, Kind
-from relay.store import budgets, circuits
-from relay.store.budgets import Account
+from relay.effects import HUD_PACING, Kind
+from relay.store import budgets, candidates, circuits
+from relay.store.budgets import Account, may_be_asked
+from relay.store.candidates import NOTHING, TIME, TURN, Holder
 from relay.store.circuits import Book
-from relay.store.tables import Effect, Pacing
+from relay.store.tables import Effect
 
 #: A claim that nobody comes back from is free again after this long. Longer than any single GitHub call may take.
 LEASE = timedelta(seconds=60)
 
-#: How often one claim looks again after it met an account that is full: what waits behind must not wait with it.
+#: How often one claim looks again after it met what must wait, at no more than so many each time: what can go behind it
+#: must not wait with it.
 LOOKS = 8
+MOST_AT_ONCE = 1_000
 
 #: What a dispatch died of that was not tried because its backend does not answer as it should.
 CIRCUIT_OPEN = "circuit_open"
 SWITCHED_OFF = "switched_off"
 
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
-_pacing = Pacing.__table__  # type: ignore[attr-defined]
 
-# These stand in the statement's text and not among its values, as the partial indexes have them: of a value that comes
-# later neither database can tell that the index holds what is asked for, and would read all that was ever done.
-OPEN_STATES: BindParameter[str] = bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True)
 _IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
 
 
@@ -68,85 +66,12 @@ class Claimed:
 
 @dataclass(slots=True)
 class _Shut:
-    """What a look leaves out."""
+    """What no further look goes to."""
 
     accounts: set[str] = field(default_factory=set)
     backends: set[str] = field(default_factory=set)
     github: bool = False
 
-
-def _candidates(dialect: str, *, selective: bool) -> Any:
-    """What is due at the head of each lane. ``now`` and ``count`` are bound when it runs."""
-    candidate, heads = _heads(dialect)
-    now = bindparam("now", type_=_effect.c.due.type)
-    due = (
-        select(
-            candidate.c.id,
-            candidate.c.lane,
-            candidate.c.pacing,
-            candidate.c.kind,
-            candidate.c.subject_id,
-            candidate.c.subject,
-            candidate.c.attempts,
-            candidate.c.failures,
-            candidate.c.created_at,
-            candidate.c.priority,
-        )
-        .select_from(heads.outerjoin(_pacing, _pacing.c.key == candidate.c.pacing))
-        .where(
-            or_(_pacing.c.not_before.is_(None), _pacing.c.not_before <= now),
-            or_(_pacing.c.free_at.is_(None), _pacing.c.free_at <= now, candidate.c.priority <= bindparam("urgent")),
-            candidate.c.due <= now,
-            or_(candidate.c.state == "ready", and_(candidate.c.state == "running", candidate.c.lease < now)),
-        )
-        # Newest first within one priority, so that after an outage the heads people look at are served first.
-        .order_by(candidate.c.priority, candidate.c.id.desc())
-        .limit(bindparam("count"))
-    )
-    if selective:
-        due = due.where(
-            candidate.c.pacing.not_in(bindparam("accounts", expanding=True)),
-            or_(
-                candidate.c.kind != Kind.DISPATCH.value,
-                candidate.c.subject.not_in(bindparam("backends", expanding=True)),
-            ),
-            or_(bindparam("github") == 1, candidate.c.pacing == HUD_PACING),
-        )
-    return due
-
-
-def _heads(dialect: str) -> tuple[Any, Any]:
-    """The oldest open effect of each lane: what its columns are taken from, and what a statement selects from.
-
-    Nothing is locked here, since all who write take turns (``relay.store.engine``).
-    """
-    if dialect == "postgresql":
-        # One pass and one sort. Where it knows nothing of how many are open, and it seldom does, PostgreSQL would join
-        # the heads to their rows by looking at each with each: 190 ms for 5,000 open effects, and this takes 12.
-        oldest = (
-            select(_effect)
-            .where(_effect.c.state.in_(OPEN_STATES))
-            .ext(postgresql.distinct_on(_effect.c.lane))
-            .order_by(_effect.c.lane, _effect.c.id)
-            .subquery("candidate")
-        )
-        return oldest, oldest
-    # There the index alone answers which they are, and a row is found by its number.
-    heads = (
-        select(func.min(_effect.c.id).label("id"))
-        .where(_effect.c.state.in_(OPEN_STATES))
-        .group_by(_effect.c.lane)
-        .subquery("heads")
-    )
-    candidate = _effect.alias("candidate")
-    return candidate, heads.join(candidate, candidate.c.id == heads.c.id)
-
-
-_CANDIDATES = {
-    (dialect, selective): _candidates(dialect, selective=selective)
-    for dialect in ("sqlite", "postgresql")
-    for selective in (False, True)
-}
 
 _RUNNING = (
     select(_effect.c.pacing, func.count().label("count"))
@@ -162,12 +87,15 @@ _TAKE = (
         attempts=_effect.c.attempts + 1,
         lease=bindparam("until", type_=_effect.c.due.type),
         owner=bindparam("me"),
+        waits_for=NOTHING,
     )
 )
 
 
 _POSTPONE = (
-    update(_effect).where(_effect.c.id == bindparam("b_id")).values(due=bindparam("b_until", type_=_effect.c.due.type))
+    update(_effect)
+    .where(_effect.c.id == bindparam("b_id"))
+    .values(due=bindparam("b_until", type_=_effect.c.due.type), waits_for=TIME)
 )
 
 
@@ -177,38 +105,32 @@ def claim(
     """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + lease``."""
     book = circuits.lock(conn)
     running = Counter({row.pacing: row.count for row in conn.execute(_RUNNING, {"now": now})})
+    candidates.wake(conn, now)
     admission = _Admission(book, running, now, pace or Pace())
+    holders, overdue = candidates.holders(conn), candidates.overdue(conn, now)
     claimed: list[Claimed] = []
+    size = count
     for _ in range(LOOKS):
-        if len(claimed) >= count or not (rows := _look(conn, admission, count - len(claimed))):
+        if len(claimed) >= count:
             break
-        keys = {row.pacing for row in rows if row.pacing != HUD_PACING} - set(admission.accounts)
-        admission.accounts |= budgets.lock(conn, keys, now)
-        taken = [one for row in rows if (one := admission.admit(row)) is not None]
+        keys = [NOTHING, *(holder.key for holder in holders if admission.may_go(holder))]
+        look = candidates.look(conn, keys, size, overdue)
+        accounts = {row.pacing for row in look.rows if row.pacing != HUD_PACING} - set(admission.accounts)
+        admission.accounts |= budgets.lock(conn, accounts, now)
+        taken = admission.take_from(look.rows, count - len(claimed))
         if taken:
             conn.execute(_TAKE, {"ids": [one.id for one in taken], "until": now + lease, "me": owner})
         claimed += taken
-        admission.postpone(conn)
-        # What is kept now is what the next look leaves out.
-        budgets.keep(conn, admission.accounts.values())
-        if len(taken) == len(rows):
+        admission.put_aside(conn)
+        if look.whole:
             break
+        # Whatever was met and must wait is out of the way now. There may be much of it.
+        size = min(size * 4, MOST_AT_ONCE)
+        overdue = [row for row in overdue if row.id not in admission.seen]
+    budgets.keep(conn, admission.accounts.values())
     if book.changed:
         circuits.keep(conn, book)
     return claimed
-
-
-def _look(conn: Connection, admission: _Admission, count: int) -> Sequence[Any]:
-    shut = admission.shut
-    selective = bool(shut.accounts or shut.backends or shut.github)
-    given: dict[str, Any] = {"now": admission.now, "count": count, "urgent": GATE_PRIORITY}
-    if selective:
-        given |= {
-            "accounts": sorted(shut.accounts),
-            "backends": sorted(shut.backends),
-            "github": 0 if shut.github else 1,
-        }
-    return conn.execute(_CANDIDATES[conn.dialect.name, selective], given).all()
 
 
 class _Admission:
@@ -221,6 +143,9 @@ class _Admission:
         self._probed: set[str] = set()  # Circuits of which one probe goes out with this claim.
         self._postponed: dict[int, datetime] = {}  # Effects for which contents must be free first.
         self._asked: set[str] = set()  # Accounts at which GitHub as a whole is probed.
+        self._waiting: dict[str, list[int]] = {}  # What was met and must wait, by what it waits for.
+        self._exhausted: set[str] = set()  # Those behind which nothing more can go with this claim.
+        self.seen: set[int] = set()
         self.now = now
         self.accounts: dict[str, Account] = {}
         self.shut = _Shut()
@@ -230,14 +155,53 @@ class _Admission:
                 self._shut(key)
         self.shut.accounts |= {key for key, count in running.items() if count >= IN_FLIGHT and key != HUD_PACING}
 
-    def admit(self, row: Any) -> Claimed | None:
+    def may_go(self, holder: Holder) -> bool:
+        """Whether something that waits for this account or backend may be able to go now."""
+        key = holder.key
+        if key in self._exhausted or key in self.shut.accounts or (self.shut.github and key != HUD_PACING):
+            return False
+        if key.removeprefix(backend_key("")) in self.shut.backends:
+            return False
+        account = self.accounts.get(key)
+        if account is not None:
+            return account.may_be_asked(self.now, urgent=is_urgent(holder.first))
+        return may_be_asked(holder.not_before, holder.free_at, self.now, urgent=is_urgent(holder.first))
+
+    def take_from(self, rows: Sequence[Any], most: int) -> list[Claimed]:
+        """Those of the candidates that go now, or are ended; of all others it is noted what they wait for."""
+        taken: list[Claimed] = []
+        for row in rows:
+            if len(taken) >= most:
+                break
+            self.seen.add(row.id)
+            if row.behind:
+                self._wait(row, TURN)
+            elif row.due > self.now:
+                self._wait(row, TIME)
+            elif (one := self._admit(row)) is not None:
+                taken.append(one)
+        return taken
+
+    def _wait(self, row: Any, key: str) -> None:
+        if row.waits_for == key:
+            self._exhausted.add(key)
+        else:
+            self._waiting.setdefault(key, []).append(row.id)
+
+    def _admit(self, row: Any) -> Claimed | None:
         """The effect as it is to be performed, or ended; None where it must wait."""
         kind = Kind(row.kind)
+        holder = self._holder(kind, row)
+        if holder is not None:
+            self._wait(row, holder)
+            return None
         keys = keys_of(kind, row.pacing, row.subject)
         stopped = self._stopped(keys)
-        if stopped is None and not (self._passes(keys, row.pacing) and self._pays(kind, row)):
-            return None
         if stopped is None:
+            if not (self._passes(keys, row.pacing) and self._pays(kind, row)):
+                if row.id not in self._postponed:
+                    self._wait(row, self._holder(kind, row) or row.pacing)
+                return None
             self._begun(keys, row.pacing)
         return Claimed(
             id=row.id,
@@ -251,6 +215,18 @@ class _Admission:
             created_at=row.created_at,
             stopped=stopped,
         )
+
+    def _holder(self, kind: Kind, row: Any) -> str | None:
+        """The account or backend that keeps this back, as far as is known by now."""
+        # What waits for GitHub as a whole waits at its account, so that a probe finds several accounts at once.
+        if row.pacing in self.shut.accounts or (self.shut.github and row.pacing != HUD_PACING):
+            return str(row.pacing)
+        account = self.accounts.get(row.pacing)
+        if account is not None and not account.may_be_asked(self.now, urgent=is_urgent(row.priority)):
+            return account.key
+        if kind is Kind.DISPATCH and row.subject in self.shut.backends:
+            return backend_key(row.subject)
+        return None
 
     def _stopped(self, keys: Sequence[str]) -> Stopped | None:
         """Whether a backend's circuit ends this at once: it is no probe, and waiting would not mend it."""
@@ -295,8 +271,10 @@ class _Admission:
             return False
         return account.take(price, self.now, urgent=urgent, times=self._pace.budgets)
 
-    def postpone(self, conn: Connection) -> None:
-        """Let what must wait by itself be due later, so that no further look meets it."""
+    def put_aside(self, conn: Connection) -> None:
+        """Note of what must wait what it waits for, so that no further look meets it."""
+        candidates.park(conn, self._waiting)
+        self._waiting.clear()
         if self._postponed:
             rows = [{"b_id": effect_id, "b_until": later} for effect_id, later in sorted(self._postponed.items())]
             conn.execute(_POSTPONE, rows)

@@ -2,8 +2,8 @@
 
 An effect lives in a lane, and only the oldest open effect of a lane can be claimed, which keeps order where order
 matters. A claim is a lease with a fencing number (``attempts``): whoever comes back after its lease was taken over
-finds that its note no longer fits. The heads of all lanes come from one pass over the partial index of open effects,
-so that no table of lanes has to be kept in step with them, and one blocked lane with thousands waiting stays cheap.
+finds that its note no longer fits. What must wait is put aside by what it waits for (``relay.store.candidates``), so
+that one blocked lane with thousands waiting stays cheap.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from relay.circuits import Pace
 from relay.effects import Kind, NewEffect
 from relay.store import budgets, circuits
 from relay.store.budgets import rest
+from relay.store.candidates import OPEN_STATES, heal, release
 from relay.store.circuits import Contact, Turned
-from relay.store.claiming import LEASE, OPEN_STATES, Claimed, claim
+from relay.store.claiming import LEASE, Claimed, claim
 from relay.store.conflict import on_conflict_do_nothing
 from relay.store.postgres import announce
 from relay.store.tables import Attempt, Effect
@@ -49,6 +50,7 @@ __all__ = [
     "dead_of",
     "enqueue",
     "finish",
+    "heal",
     "on_conflict_do_nothing",
     "open_count",
     "rest",
@@ -165,6 +167,7 @@ def finish(conn: Connection, ended: Sequence[Ended], *, owner: str, now: datetim
         if end.outcome != "done" and _finish_otherwise(conn, end, owner, now):
             held.add(end.effect.id)
     noted = tuple(end for end in ended if end.effect.id in held)
+    release(conn, [end.effect.lane for end in noted if end.outcome in {"done", "dead"}])
     if noted:
         conn.execute(insert(_attempt), [_attempt_row(end, now) for end in noted])
     return noted
@@ -250,8 +253,9 @@ def cancel(
             _effect.c.state == "ready",
         )
         .values(state="cancelled", finished_at=now, reason=reason)
-        .returning(_effect.c.subject_id)
-    )
+        .returning(_effect.c.subject_id, _effect.c.lane)
+    ).all()
+    release(conn, [row.lane for row in cancelled])
     return tuple(sorted({row.subject_id for row in cancelled}))
 
 

@@ -16,7 +16,7 @@ from sqlmodel import Field, SQLModel
 from relay.store.columns import BIG, counted
 from relay.store.tables_gaps import Gap, Listing, Turn
 from relay.store.tables_lasting import AllowlistVersion, CombinationHistory, DispatchHistory, Document
-from relay.store.tables_limits import Circuit, Pacing
+from relay.store.tables_limits import Circuit, Pacing, what_may_go
 from relay.store.tables_people import Audit, Command, Comment, Override
 
 
@@ -284,6 +284,7 @@ class Effect(SQLModel, table=True):
             sqlite_where=text("state = 'running'"),
             postgresql_where=text("state = 'running'"),
         ),
+        *what_may_go(),
         Index(
             "ix_effect_dead",
             "id",
@@ -310,6 +311,7 @@ class Effect(SQLModel, table=True):
     finished_at: datetime | None = None
     reason: str = ""  # Stable code of the last failure, or why it was cancelled.
     detail: str = Field(default="", sa_type=Text)
+    waits_for: str = Field(default="", max_length=200, sa_column_kwargs={"server_default": ""})
 
 
 class Attempt(SQLModel, table=True):

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Text
+from sqlalchemy import Index, Text, text
 from sqlmodel import Field, SQLModel
+
+
+def what_may_go() -> tuple[Index, Index]:
+    """The indexes by which a claim finds effects that may go now, and those whose time has come."""
+    ready, until = text("state = 'ready'"), text("state = 'ready' AND waits_for = 'time'")
+    by_turn = ("waits_for", "priority", text("id DESC"))
+    return (
+        Index("ix_effect_ready", *by_turn, sqlite_where=ready, postgresql_where=ready),
+        Index("ix_effect_until", "due", sqlite_where=until, postgresql_where=until),
+    )
 
 
 class Pacing(SQLModel, table=True):

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from relay.effects import Kind
-from relay.store.claiming import OPEN_STATES
+from relay.store.candidates import OPEN_STATES
 from relay.store.observing import OBSERVED_LEVELS
 from relay.store.outbox import IS_DEAD
 from relay.store.tables import Change, Check, Dispatch, Effect, Job
