@@ -32,7 +32,7 @@ from relay.store.queue import record_group
 from relay.store.quiet import quiet_until, spend
 from relay.store.thread import lock_threads
 from relay.work.missed import SOON, GapCounts
-from relay.work.upstream import FINDING, TELLING, Found, UpstreamLook, compared
+from relay.work.upstream import FINDING, PAGES_AT_MOST, TELLING, Found, UpstreamLook, compared
 
 log = structlog.get_logger(__name__)
 
@@ -69,6 +69,7 @@ class GapSweep:
         counts: GapCounts,
         every: timedelta,
         healed_at_most: int = HEALED_AT_MOST,
+        pages_at_most: int = PAGES_AT_MOST,
     ) -> None:
         self._store = store
         self._github = github
@@ -83,7 +84,11 @@ class GapSweep:
         self._most = healed_at_most
         #: Why this process's last turn came to nothing, as a stable code; empty where it did not.
         self.trouble = ""
-        self._look = UpstreamLook(store=store, github=github, upstream=Address(terms.upstream), now=now)
+        #: Whether the last look came to the end of what GitHub lists, and the next need not go on where it ended.
+        self.whole = True
+        self._look = UpstreamLook(
+            store=store, github=github, upstream=Address(terms.upstream), now=now, pages_at_most=pages_at_most
+        )
 
     # --- Finding -----------------------------------------------------------------------------------------------------
 
@@ -125,15 +130,18 @@ class GapSweep:
 
         def note(conn: Connection) -> tuple[Found, ...]:
             new = tuple(one for one in looked.found if gaps.note_gap(conn, one.gap, now))
-            gaps.finish_turn(conn, FINDING, looked.mark, now)
+            if looked.whole:
+                gaps.finish_turn(conn, FINDING, looked.mark, now)
+            else:
+                gaps.put_off(conn, FINDING, now + min(self._every, SOON))
             if full:
-                gaps.put_off(conn, FULL, now + FULL_EVERY)
+                gaps.put_off(conn, FULL, now + FULL_EVERY if looked.whole else now)
             if new:
                 gaps.put_off(conn, HEALING, now)
             return new
 
         new = await self._store.write(note)
-        self.trouble = ""
+        self.trouble, self.whole = "", looked.whole
         for one in new:
             log.info("gap_found", cause=one.gap.cause.value, subject=one.gap.subject, head=one.gap.head_sha)
             self._counts.gap_found(one.gap.cause.value)

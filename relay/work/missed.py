@@ -28,7 +28,7 @@ from relay.events import (
 from relay.events_asked import CHECK_RUN_ACTIONS, CHECK_SUITE_ACTIONS, COMMENT_ACTIONS
 from relay.gaps import HEALED, Cause, How
 from relay.github.errors import GitHubError, Limited, RetryLater
-from relay.github.listed import GitHubLists, HookDelivery, Side
+from relay.github.listed import GitHubLists, HookDeliveries, HookDelivery, Side
 from relay.store import gaps
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import address_of
@@ -44,8 +44,9 @@ _delivery = Delivery.__table__  # type: ignore[attr-defined]  # SQLModel adds it
 #: How many are asked for in one turn. Where more wait, the next turn comes after ``SOON``.
 ASKED_AT_MOST = 40
 SOON = timedelta(seconds=60)
-#: Pages of deliveries that one turn reads at most: three busy days of an app that hears of every check.
-_MOST_PAGES = 300
+#: Pages of deliveries that one turn reads at most: three busy days of an app that hears of every check. Where there are
+#: more, the next turn goes on from there, soon.
+PAGES_AT_MOST = 300
 #: How far before the last turn's end this one looks: GitHub lists a delivery once it has ended, not when it began.
 _OVERLAP = timedelta(minutes=5)
 #: One that is younger may be under way.
@@ -89,11 +90,48 @@ class GapCounts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What GitHub lists, by GUID: those that came through at last, and each failed try of the others, newest first."""
+    """What GitHub lists, by GUID: those that came through at last, and each failed try of the others, newest first.
+
+    ``up_to_now`` says that nothing is missing in it. Only then does it mean something that a delivery is not in it.
+    """
 
     through: frozenset[str] = frozenset()
     failed: Mapping[str, tuple[HookDelivery, ...]] = field(default_factory=lambda: MappingProxyType({}))
     newest: datetime | None = None
+    up_to_now: bool = True
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A list of deliveries that is being read, maybe over several turns: up to this cursor, from the newest on."""
+
+    horizon: datetime
+    cursor: str | None = None
+    through: set[str] = field(default_factory=set)
+    failed: dict[str, list[HookDelivery]] = field(default_factory=dict)
+    newest: datetime | None = None
+    turns: int = 0
+    ended: bool = False
+
+    def take(self, page: HookDeliveries) -> None:
+        """One page more."""
+        for one in page.items:
+            self.newest = max(self.newest or one.delivered_at, one.delivered_at)
+            if one.ok:
+                self.through.add(one.guid)
+            else:
+                self.failed.setdefault(one.guid, []).append(one)
+        self.cursor = page.cursor
+        self.ended = page.cursor is None or bool(page.items and page.items[-1].delivered_at < self.horizon)
+
+    def listed(self) -> _Listed:
+        """What has been read so far."""
+        left = {
+            guid: tuple(sorted(tries, key=lambda one: one.delivered_at, reverse=True))
+            for guid, tries in self.failed.items()
+            if guid not in self.through
+        }
+        return _Listed(frozenset(self.through), left, self.newest, self.ended and self.turns == 1)
 
 
 class MissedDeliveries:
@@ -109,6 +147,7 @@ class MissedDeliveries:
         counts: GapCounts,
         every: timedelta,
         asked_at_most: int = ASKED_AT_MOST,
+        pages_at_most: int = PAGES_AT_MOST,
     ) -> None:
         self._store = store
         self._github = github
@@ -117,6 +156,9 @@ class MissedDeliveries:
         self._counts = counts
         self._every = every
         self._most = asked_at_most
+        self._pages = pages_at_most
+        #: Lists that this process has not read to their end. Another begins anew, as nothing is noted as looked at yet.
+        self._begun: dict[str, _Reading] = {}
         self._troubles: dict[str, str] = {}
         two = github.app_id_of(Side.UPSTREAM) != github.app_id_of(Side.BACKENDS)
         # With one app, upstream's webhook tells of installations too.
@@ -153,15 +195,22 @@ class MissedDeliveries:
                 newest = max([one.delivered_at for one in page.items], default=now)
                 await self._finish(name, min(newest, now - _YOUNG))
                 return 0
-            listed = await self._list(side, taken.mark - _OVERLAP)
+            listed, whole = await self._list(side, name, taken.mark - _OVERLAP)
             upstream_id = await self._upstream_id()
             failed = self._failed(side, listed, upstream_id, now)
             await self._note(side, listed, failed)
-            await self._finish(name, min(listed.newest or taken.mark, now - _YOUNG))
-            return await self._ask(side, name)
+            if whole:
+                self._begun.pop(name, None)
+                await self._finish(name, min(listed.newest or taken.mark, now - _YOUNG))
+            asked = await self._ask(side, name)
         except GitHubError as error:
+            if not isinstance(error, RetryLater | Limited):
+                self._begun.pop(name, None)  # It may be the cursor that GitHub does not take any more.
             await self._put_off(name, error)
             return 0
+        if not whole:
+            await self._store.write(lambda conn: gaps.put_off(conn, name, now + min(self._every, SOON)))
+        return asked
 
     async def _finish(self, name: str, mark: datetime) -> None:
         now = self._now()
@@ -180,26 +229,17 @@ class MissedDeliveries:
         at = await self._store.read(lambda conn: address_of(conn, self._terms.upstream))
         return (await self._github.locate(at)).repository_id
 
-    async def _list(self, side: Side, horizon: datetime) -> _Listed:
-        through: set[str] = set()
-        failed: dict[str, list[HookDelivery]] = {}
-        newest: datetime | None = None
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await self._github.deliveries(side, cursor)
-            for one in page.items:
-                newest = max(newest or one.delivered_at, one.delivered_at)
-                if one.ok:
-                    through.add(one.guid)
-                else:
-                    failed.setdefault(one.guid, []).append(one)
-            cursor = page.cursor
-            if cursor is None or (page.items and page.items[-1].delivered_at < horizon):
+    async def _list(self, side: Side, name: str, horizon: datetime) -> tuple[_Listed, bool]:
+        """What is listed since then, and whether that is all; else the next turn goes on where this one ended."""
+        reading = self._begun.setdefault(name, _Reading(horizon))
+        reading.turns += 1
+        for _ in range(self._pages):
+            reading.take(await self._github.deliveries(side, reading.cursor))
+            if reading.ended:
                 break
         else:
-            log.warning("deliveries_too_many", pages=_MOST_PAGES)
-        left = {guid: tuple(tries) for guid, tries in failed.items() if guid not in through}
-        return _Listed(frozenset(through), left, newest)
+            log.warning("deliveries_too_many", turn=name, pages=self._pages * reading.turns)
+        return reading.listed(), reading.ended
 
     def _failed(self, side: Side, listed: _Listed, upstream_id: int, now: datetime) -> tuple[FailedDelivery, ...]:
         """Those that we would have acted on."""
@@ -301,14 +341,15 @@ def _end_of(one: OpenDelivery, listed: _Listed, came: bool, now: datetime) -> Ho
         return None
     if _again(one, listed):
         return How.FAILED_AGAIN
-    waited = now - one.asking_at > _SHOWS
+    waited = listed.up_to_now and now - one.asking_at > _SHOWS
     return How.GAVE_UP if waited and (one.asked_at is not None or one.tries >= _TRIES) else None
 
 
 def _never_asked(one: OpenDelivery, listed: _Listed, now: datetime) -> bool:
     """It was about to be asked for when somebody died, and GitHub shows nothing of it."""
     return (
-        one.asking_at is not None
+        listed.up_to_now
+        and one.asking_at is not None
         and one.asked_at is None
         and one.tries < _TRIES
         and now - one.asking_at > _SHOWS

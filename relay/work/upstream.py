@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 
 #: The turn whose end says how far upstream has been looked at.
 FINDING = "gaps"
-#: Pages of 100 pull requests that one look reads at most.
-_MOST_PAGES = 100
+#: Pages of 100 pull requests that one look reads at most, two or more. Where there are more, the next look goes on.
+PAGES_AT_MOST = 100
 _MOST_BRANCHES = 20
 
 #: Nobody is told of a head from before the first look, so nobody can have missed it.
@@ -56,39 +56,81 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What one look found, and up to when, in GitHub's time, upstream has been looked at."""
+    """What one look found and, where that is ``whole``, up to when, in GitHub's time, upstream has been looked at."""
 
     found: tuple[Found, ...]
     mark: datetime
+    whole: bool = True
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A list of pull requests that is being read, maybe over several looks. ``page`` is the next one.
+
+    Whoever is changed meanwhile moves to its front, before what has been read; who is closed lets others move up, so
+    each look begins with the page that the one before it ended with.
+    """
+
+    since: datetime | None
+    page: int = 1
+    newest: datetime | None = None
+    listed: set[int] = field(default_factory=set)
+    etag: str | None = None
+
+    @property
+    def state(self) -> str:
+        """Which pull requests: all that changed, or all open ones."""
+        return "open" if self.since is None else "all"
 
 
 class UpstreamLook:
     """One way of looking, which remembers what need not be read again. All methods may raise GitHubError."""
 
-    def __init__(self, *, store: Store, github: GitHubLists, upstream: Address, now: Now) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        github: GitHubLists,
+        upstream: Address,
+        now: Now,
+        pages_at_most: int = PAGES_AT_MOST,
+    ) -> None:
         self._store = store
         self._github = github
         self._upstream = upstream.repo
         self._now = now
+        self._pages = pages_at_most
+        #: What a look has not read to its end. Another process begins anew, as the mark has not moved.
+        self._begun: _Reading | None = None
         self._etag: str | None = None  # Of the first page of pull requests, where nothing on it was too fresh.
         self._etags: dict[str, tuple[str, str]] = {}  # Of branches: the ETag and the head that it stands for.
 
     def forget(self) -> None:
         """What was found could not be kept, so the next look reads all of it again."""
-        self._etag = None
+        self._etag = self._begun = None
         self._etags.clear()
 
     async def look(self, allowlist: Allowlist, *, full: bool) -> Looked:
-        """All gaps there are. ``full`` looks at every open pull request, else at those that changed since the last."""
+        """All gaps there are. ``full`` looks at every open pull request, else at those that changed since the last.
+
+        Where there are too many for one look, what it found is not whole, and the next goes on where it ended.
+        """
         now = self._now()
         at, rules, taken = await self.ground(allowlist)
-        pulls = await self._pulls(at, rules, None if full else taken.mark, now)
+        since, begun = None if full else taken.mark, self._begun
+        if begun is None or (full and begun.since is not None):
+            reading = _Reading(since, etag=None if since is None else self._etag)
+        else:
+            reading = replace(begun, listed=set(begun.listed))
+        pulls = await self._pulls(at, reading, rules, now)
         found = [*pulls.found, *await self._branches(at, rules, now), *await self._queue(at, rules, now)]
         first = await self._store.read(comparing.first_heads)
         left = [
             one for one in found if one.gap.cause not in TELLING or (one.gap.subject, one.gap.head_sha) not in first
         ]
-        return Looked(tuple(left), pulls.mark)
+        # Only now: a look that fails on the way is done again, from where it began.
+        self._begun = None if pulls.whole else reading
+        return Looked(tuple(left), pulls.mark, pulls.whole)
 
     async def ground(self, allowlist: Allowlist) -> tuple[Address, Rules, Taken]:
         """Where upstream lives, by what it is compared, and how far the last look came."""
@@ -100,31 +142,54 @@ class UpstreamLook:
 
         return await self._store.read(load)
 
-    async def _pulls(self, at: Address, rules: Rules, since: datetime | None, now: datetime) -> Looked:
+    async def _pulls(self, at: Address, reading: _Reading, rules: Rules, now: datetime) -> Looked:
+        """What pull requests show, from where this reading stands; it is moved on."""
         found: list[Found] = []
-        listed: set[int] = set()
-        newest: datetime | None = None
-        state, etag = ("open", None) if since is None else ("all", self._etag)
-        for number in range(1, _MOST_PAGES + 1):
-            page = await self._github.pulls(at, state, number, etag if number == 1 else None)
+        first = reading.page
+        for _ in range(self._pages):
+            page = await self._github.pulls(
+                at, reading.state, reading.page, reading.etag if reading.page == 1 else None
+            )
             if page is None:
                 # Nothing has changed since the last look, not even a comment.
-                return Looked((), since or now - GRACE)
-            if number == 1:
-                times = [pull.shown.updated_at for pull in page.pulls]
-                newest = max(times, default=None)
-                settled = newest is not None and newest <= now - GRACE
-                self._etag = page.etag if since is not None and settled else None
-            listed |= {pull.shown.number for pull in page.pulls}
-            found += await self._compare(page.pulls, rules, now)
-            oldest = min((pull.shown.updated_at for pull in page.pulls), default=None)
-            if not page.more or (since is not None and oldest is not None and oldest < since - GRACE):
+                return Looked((), reading.since or now - GRACE)
+            if reading.page == 1:
+                reading.newest = max([pull.shown.updated_at for pull in page.pulls], default=None)
+                settled = reading.newest is not None and reading.newest <= now - GRACE
+                self._etag = page.etag if reading.since is not None and settled else None
+            found += await self._take(page.pulls, reading, rules, now)
+            if not page.more or _is_before(page.pulls, reading.since):
                 break
+            reading.page += 1
         else:
-            log.warning("pull_requests_too_many", pages=_MOST_PAGES)
-        if since is None:
-            found += await self._not_open(listed, now)
-        return Looked(tuple(found), min(newest or now, now - GRACE))
+            reading.page -= 1
+            self._etag = None
+            log.warning("pull_requests_too_many", state=reading.state, page=reading.page)
+            return Looked(tuple(found), reading.newest or now, whole=False)
+        if reading.since is None:
+            if first == 1 or await self._caught_up(at, reading, rules, now, found):
+                found += await self._not_open(reading.listed, now)
+            else:
+                log.warning("pull_requests_too_many", state=reading.state, page=1)
+        return Looked(tuple(found), min(reading.newest or now, now - GRACE))
+
+    async def _caught_up(self, at: Address, reading: _Reading, rules: Rules, now: datetime, found: list[Found]) -> bool:
+        """Read what moved to the front since the reading began; whether that was all of it.
+
+        Without those, an open pull request that was changed between two looks would have been on no page.
+        """
+        for number in range(1, self._pages + 1):
+            page = await self._github.pulls(at, reading.state, number)
+            if page is None:
+                return False
+            found += await self._take(page.pulls, reading, rules, now)
+            if not page.more or _is_before(page.pulls, reading.newest):
+                return True
+        return False
+
+    async def _take(self, pulls: Sequence[PullListed], reading: _Reading, rules: Rules, now: datetime) -> list[Found]:
+        reading.listed |= {pull.shown.number for pull in pulls}
+        return await self._compare(pulls, rules, now)
 
     async def _not_open(self, listed: set[int], now: datetime) -> list[Found]:
         """Those that are open here and not among the open ones upstream; whoever heals them asks about each."""
@@ -205,6 +270,12 @@ class UpstreamLook:
 def compared(pull: PullListed, known: Sequence[SeenHead], rules: Rules, now: datetime) -> Missed | None:
     """What we missed of one pull request; one that cannot be read hides nothing else."""
     return _readable(lambda: compare_pull(pull, known, rules, now))
+
+
+def _is_before(pulls: Sequence[PullListed], since: datetime | None) -> bool:
+    """Whether the list, the last updated first, has come to what was looked at already."""
+    oldest = min((pull.shown.updated_at for pull in pulls), default=None)
+    return since is not None and oldest is not None and oldest < since - GRACE
 
 
 def _readable(compare: Callable[[], Missed | None]) -> Missed | None:
