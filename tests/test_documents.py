@@ -269,7 +269,7 @@ def test_an_admin_gets_from_nothing_to_a_service(tmp_path: Path, simulated: tupl
         # No pull request has come yet, and the answer says so.
         "crcr why 1234 your-org/your-backend": 1,
         # The service has not run yet, so no allowlist is in force.
-        "crcr gaps --dry-run": 2,
+        "crcr gaps heal --dry-run": 2,
         "crcr allowlist check .github/allowlist.yml": 0,
         "crcr deliveries list --dead --since 1d": 0,
         "crcr replay --decisions": 0,

@@ -18,7 +18,7 @@ from allowlist.model import RepoName
 from relay.console.backend import backend_app
 from relay.console.database import add_database_commands
 from relay.console.deliveries import deliveries_app
-from relay.console.gaps import add_gaps_command
+from relay.console.gaps import gaps_app
 from relay.console.opened import DEFAULT_URL, DatabaseUrl, opened_at, opener
 from relay.console.replay import add_replay_command
 from relay.logs import cut, traceback, visible
@@ -232,5 +232,5 @@ app.add_typer(backend_app(load=load_settings, told_in_a_line=_told_in_a_line, un
 add_database_commands(db_app, told_in_a_line=_told_in_a_line, unusable=_unusable)
 _opened_by_settings = opener(load=load_settings, told_in_a_line=_told_in_a_line, unusable=_unusable)
 app.add_typer(deliveries_app(opened=_opened_by_settings, unusable=_unusable), name="deliveries")
-add_gaps_command(app, opened=_opened_by_settings, unusable=_unusable)
+app.add_typer(gaps_app(opened=_opened_by_settings, unusable=_unusable), name="gaps")
 add_replay_command(app, opened=_opened_by_settings, unusable=_unusable)

@@ -178,7 +178,7 @@ def test_two_replicas_ask_once_and_tell_once(each_world: World) -> None:
 
 
 def test_the_console_says_what_it_would_do_and_does_it_when_told(world: World) -> None:
-    """A dry run prints each gap and tells nobody; with --heal the service sends what was planned."""
+    """A dry run prints each gap and tells nobody; without it the service sends what was planned."""
     backend = world.backend("org/one", "L4", BY_HAND)
     # The console is a process of its own and goes by the real time, at which the story arrives only with it.
     world.clock.advance(-timedelta(hours=1))
@@ -187,7 +187,7 @@ def test_the_console_says_what_it_would_do_and_does_it_when_told(world: World) -
     pr = world.up.open_pull_request()
     world.clock.advance(timedelta(minutes=59))
 
-    dry = crcr(world, "gaps", "--dry-run")
+    dry = crcr(world, "gaps", "heal", "--dry-run")
     world.idle()
     assert (1, "") == (dry.returncode, dry.stderr)
     assert [
@@ -195,7 +195,7 @@ def test_the_console_says_what_it_would_do_and_does_it_when_told(world: World) -
         "1 gap found",
     ] == dry.stdout.splitlines()
     assert [] == world.sim.log.dispatches()
-    healed = crcr(world, "gaps", "--heal")
+    healed = crcr(world, "gaps", "heal")
     backend.wait_for_runs(1)
 
     assert (0, "") == (healed.returncode, healed.stderr)
