@@ -111,8 +111,11 @@ class Circuit:
 
     @property
     def was_ill(self) -> bool:
-        """Whether what failed should be tried again at once when something works: it was more than a hiccup."""
-        return self.shut_off or self.failures >= MORE_THAN_A_HICCUP
+        """Whether what failed should be tried again at once when something works: it was more than a hiccup.
+
+        Of GitHub as a whole one account alone says nothing: what works in another does not mend it.
+        """
+        return self.shut_off or (self.failures >= MORE_THAN_A_HICCUP and (self.several or self.key != GITHUB))
 
     def due(self, now: datetime) -> bool:
         """Whether a probe may go now."""
@@ -160,7 +163,10 @@ class Circuit:
         elif counted.failures >= ENOUGH and counted.several:
             counted = replace(counted, state=State.OPEN, probes=0, allowed=None, held_until=None)
         if counted.shut_off:
-            ends = [counted.held_until or now + pace.stretch(FIRST_PROBE), failure.not_before or now]
+            ends = [counted.held_until or now, failure.not_before or now]
+            if max(ends) <= now:
+                # The circuit has just opened, or its probe failed so late that the next is due: never one at once.
+                ends.append(now + pace.stretch(FIRST_PROBE))
             counted = replace(counted, held_until=max(ends))
         return counted
 

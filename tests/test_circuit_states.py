@@ -63,6 +63,23 @@ def test_a_time_that_was_named_comes_before_any_probe() -> None:
     assert later == circuit.held_until
 
 
+def test_a_probe_that_fails_late_is_not_followed_by_another_at_once() -> None:
+    """A call that hangs for longer than the wait between probes leaves what is ill a rest all the same."""
+    opened = fail(GITHUB, ENOUGH)
+    assert opened.held_until is not None
+    ended = opened.held_until + timedelta(minutes=1)
+    late = opened.probed(opened.held_until, PACE).failed(Failure("1", "too_slow", "nothing came"), ended, PACE)
+
+    assert ended + timedelta(seconds=10) == late.held_until
+
+
+def test_github_was_ill_only_where_several_accounts_had_no_answer() -> None:
+    """What works in one account brings nothing forward in another whose backend is ill by itself."""
+    assert not fail(GITHUB, ENOUGH - 1, effects=1).was_ill
+    assert fail(GITHUB, ENOUGH - 1).was_ill
+    assert fail("account org", ENOUGH - 1, effects=1).was_ill
+
+
 def test_it_comes_back_gently_and_is_forgotten() -> None:
     """A few at first and one more for each that worked; halved where something fails."""
     circuit = fail(GITHUB, ENOUGH).worked(NOW)

@@ -6,7 +6,6 @@ from datetime import timedelta
 from functools import partial
 
 from relay.simulator import Fault, JobPlan, Kind, Listener, Match, Mode, Reports, wait_until
-from relay.work.outbox import POLL_SECONDS
 from tests.stories.world import World
 
 SILENT = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
@@ -17,9 +16,11 @@ def tries(world: World, name: str) -> int:
     return len(world.sim.log.dispatches(name, effective=False))
 
 
-def tried_so_often(world: World, name: str, count: int) -> bool:
-    """Whether it was asked so often by now."""
-    return tries(world, name) == count
+def tried_so_often(world: World, count: int) -> bool:
+    """Whether so many tries of dispatches have ended and are noted; time that passes before would end their leases."""
+    every = [world.get(f"/api/v1/deliveries/{one['id']}") for one in world.get("/api/v1/deliveries")["items"]]
+    effects = [effect for one in every for told in one["decisions"] for effect in told["effects"]]
+    return count == sum(len(effect["tries"]) for effect in effects if effect["kind"] == "dispatch")
 
 
 def audited(world: World, name: str) -> list[str]:
@@ -80,16 +81,16 @@ def test_a_backend_that_refuses_for_days_is_switched_off_and_returns_by_itself(e
 def test_a_backend_without_answers_waits_and_its_gate_steps_down_at_the_deadline(world: World) -> None:
     """Dispatches wait behind an open circuit; a pull request does not wait past its deadline for that."""
     ill = world.backend("org/ill", "L4", SILENT, timeouts={"queue": "1h", "run": "1h"})
-    world.poll_seconds = POLL_SECONDS
     world.start()
     down = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/dispatches$", ill.name), times=None))
     prs = [world.up.open_pull_request(title=f"Change {number}") for number in range(3)]
-    wait_until(lambda: tries(world, ill.name) == 3, what="the first tries")
+    wait_until(partial(tried_so_often, world, 3), what="the first tries")
     for minutes, so_far in ((1, 6), (2, 7), (3, 8)):  # All once more by the schedule, and then one probe at a time.
-        world.hushed(0.1)
+        assert so_far - (3 if so_far == 6 else 1) == tries(world, ill.name)
         world.clock.advance(timedelta(minutes=minutes))
-        wait_until(partial(tried_so_often, world, ill.name, so_far), what="a probe")
+        wait_until(partial(tried_so_often, world, so_far), what="a probe")
     asked = tries(world, ill.name)
+    assert 8 == asked
     pr = world.up.open_pull_request(title="Later")
     world.up.wait_for_check(pr.head_sha, "crcr/gate")
     world.hushed(0.2)
@@ -100,6 +101,7 @@ def test_a_backend_without_answers_waits_and_its_gate_steps_down_at_the_deadline
     world.clock.advance(timedelta(hours=2, minutes=1))
     gate = world.up.wait_for_check(pr.head_sha, "crcr/gate", conclusion="neutral")
     assert "org/ill" in f"{gate.summary} {gate.text}"
+    wait_until(partial(tried_so_often, world, 9), what="one probe more")
     world.sim.faults.remove(down)
     world.clock.advance(timedelta(minutes=13))
     ill.wait_for_runs(4)
