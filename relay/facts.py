@@ -252,6 +252,7 @@ class RowFacts:
     applied: str | None
     github_id: int | None
     creating: bool
+    create_sent_at: datetime | None
     status: str
     conclusion: str | None
     title: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from allowlist.model import RepoName
 from relay.github.observed import FoundRun, JobObserved, PullObserved, Role, RunObserved
-from relay.github.port import ChangedPaths, Located
+from relay.github.port import ChangedPaths, CheckRunFound, Located
 
 # GitHub lists at most this many files, https://docs.github.com/rest/pulls/pulls#list-pull-requests-files
 # and https://docs.github.com/rest/commits/commits#compare-two-commits
@@ -42,7 +42,7 @@ class Minted:
 class FoundCheck:
     """One check run in a listing."""
 
-    check_run_id: int
+    run: CheckRunFound
     name: str
     external_id: str
 
@@ -130,7 +130,11 @@ def check_runs(answer: Any) -> tuple[FoundCheck, ...]:
     runs = a_list(a_dict(answer, "the answer").get("check_runs"), "check_runs")
     return tuple(
         FoundCheck(
-            an_id(a_dict(run, "a check run").get("id"), "a check run's id"),
+            CheckRunFound(
+                an_id(a_dict(run, "a check run").get("id"), "a check run's id"),
+                shown(run.get("status")),
+                shown(run.get("conclusion")) or None,
+            ),
             str(run.get("name") or ""),
             str(run.get("external_id") or ""),
         )

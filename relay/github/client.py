@@ -15,7 +15,7 @@ from relay.github.asking import SHA, read
 from relay.github.conversations import Conversations
 from relay.github.errors import GitHubError, Invalid, RetryLater
 from relay.github.listings import Listings
-from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
+from relay.github.port import Address, ChangedPaths, CheckRunFound, CheckRunWrite, FileVersion, Located
 from relay.github.runs import Runs
 from relay.github.tokens import unreadable
 from relay.github.wire import Answer
@@ -74,9 +74,11 @@ class GitHubClient(Runs, Conversations, Listings):
             missing="the check run",
         )
 
-    async def find_check_run(self, on: Address, head_sha: str, name: str, external_id: str) -> int | None:
+    async def find_check_runs(
+        self, on: Address, head_sha: str, name: str, external_id: str
+    ) -> tuple[CheckRunFound, ...]:
         app_id = self.app_of(on.repo).app_id
-        found: list[int] = []
+        found: list[CheckRunFound] = []
         for page in range(1, _MOST_CHECK_PAGES + 1):
             asking = partial(calls.check_runs_of, head_sha=head_sha, name=name, app_id=app_id, page=page)
             try:
@@ -84,10 +86,10 @@ class GitHubClient(Runs, Conversations, Listings):
             except Invalid as error:
                 raise _later(error, statuses=(404, 422)) from None
             listed = read(answer, answers.check_runs, "check runs")
-            found += [run.check_run_id for run in listed if run.name == name and run.external_id == external_id]
+            found += [one.run for one in listed if one.name == name and one.external_id == external_id]
             if len(listed) < calls.PER_PAGE:
                 break
-        return max(found, default=None)
+        return tuple(sorted(found, key=lambda run: run.id, reverse=True))
 
     async def changed_paths(self, of: Address, number: int) -> ChangedPaths:
         paths: dict[str, None] = {}

@@ -131,6 +131,15 @@ class FileVersion:
     etag: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class CheckRunFound:
+    """A check run as GitHub lists it. ``conclusion`` is None while it is open."""
+
+    id: int
+    status: str
+    conclusion: str | None
+
+
 class GitHub(Protocol):
     """All that the relay does at GitHub while it works."""
 
@@ -147,15 +156,17 @@ class GitHub(Protocol):
         ...
 
     async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
-        """Create a check run and return its id. After an ambiguous failure ask ``find_check_run`` first."""
+        """Create a check run and return its id. After an ambiguous failure ask ``find_check_runs`` first."""
         ...
 
     async def update_check_run(self, on: Address, check_run_id: int, check: CheckRunWrite) -> None:
         """Make this check run show exactly ``check``. Safe to repeat."""
         ...
 
-    async def find_check_run(self, on: Address, head_sha: str, name: str, external_id: str) -> int | None:
-        """The newest check run of ours with that name and external id on that commit, or None."""
+    async def find_check_runs(
+        self, on: Address, head_sha: str, name: str, external_id: str
+    ) -> tuple[CheckRunFound, ...]:
+        """The check runs of ours with that name and external id on that commit, the newest first."""
         ...
 
     async def changed_paths(self, of: Address, number: int) -> ChangedPaths:

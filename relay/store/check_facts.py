@@ -103,6 +103,7 @@ def load_check(
             applied=row.applied,
             github_id=row.github_id,
             creating=row.creating,
+            create_sent_at=row.create_sent_at,
             status=row.status,
             conclusion=row.conclusion,
             title=row.title,

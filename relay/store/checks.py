@@ -1,8 +1,8 @@
 """Which checks a commit owes, and what GitHub was last told of each.
 
-``touch_head`` is called inside the transaction that changes a fact; ``load_check`` reads all facts of one check, and
-the notes record what came of writing it. A check row holds the wanted state (``wanted``) and the one that GitHub took
-(``applied``), both as hashes; where they differ, a write is owed.
+``touch_head`` is called inside the transaction that changes a fact, ``load_check`` (``relay.store.check_facts``) reads
+all facts of one check, and ``relay.store.check_notes`` records what came of writing it. A check row holds the wanted
+state (``wanted``) and the one that GitHub took (``applied``), both as hashes; where they differ, a write is owed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Boolean, Connection, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, exists, func, or_, select, update
 
 from allowlist.model import Level, RepoName
 from levels.powers import POWERS, Show
@@ -43,6 +43,10 @@ SHOWN_LEVELS = tuple(int(level) for level in Level if POWERS[level].check is not
 #: from one, so that a look which began before the second cannot pass for an answer to it.
 TOUCHED = "+"
 
+#: A create that GitHub was slow with can take effect after we gave up waiting for it, and after a look that found
+#: nothing. For so long after it was sent each look asks which check runs there are. No limit is documented.
+LATE = timedelta(minutes=2)
+
 #: No backend has this name, so that nothing but the gate is marked.
 _GATE_ALONE = ""
 
@@ -70,7 +74,9 @@ class CheckTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
+class Due:
+    """A check that owes a look: what is needed to plan one."""
+
     id: int
     name: str
     written_at: datetime | None
@@ -96,12 +102,12 @@ def touch_head(
         rows = [_new_row(head_sha, name, names[name], now) for name in sorted(missing)]
         conn.execute(on_conflict_do_nothing(conn, _check), rows)
         due = _mark(conn, head_sha, one, gate_too=gate_too)
-    enqueue(conn, [_look(check, head_sha, terms, now) for check in sorted(due, key=lambda check: check.id)], now)
+    enqueue(conn, [look(check, head_sha, terms, now) for check in sorted(due, key=lambda check: check.id)], now)
     if gate_too and queued:
         # A merge group's gate says what the gates of its pull requests say.
         for group in groups_holding(conn, queued):
             gates = _mark(conn, group, _GATE_ALONE, gate_too=True)
-            enqueue(conn, [_look(check, group, terms, now) for check in gates], now)
+            enqueue(conn, [look(check, group, terms, now) for check in gates], now)
 
 
 def touch_backends(conn: Connection, repos: Sequence[RepoName], terms: CheckTerms, now: datetime) -> tuple[str, ...]:
@@ -145,9 +151,10 @@ def rename_device(conn: Connection, repo: RepoName, device: str) -> None:
 
 
 def heal(conn: Connection, terms: CheckTerms, now: datetime, *, count: int = 200) -> tuple[int, ...]:
-    """Enqueue checks whose wanted and applied state differ while no effect is on its way; returns their ids.
+    """Enqueue checks that owe a look while no effect is on its way; returns their ids.
 
-    Such a check is left over when a touch relied on an effect that was claimed in the same moment. One whose effect
+    The wanted and the applied state differ where a touch relied on an effect that was claimed in the same moment. And
+    where a create's answer was lost, what came of it late is asked for once it can no longer come. One whose effect
     died is left alone until the next touch: its reason stands in the outbox, and trying again is a person's choice.
     """
     settled = select(_effect.c.id).where(
@@ -161,97 +168,22 @@ def heal(conn: Connection, terms: CheckTerms, now: datetime, *, count: int = 200
             ),
         ),
     )
-    rows = conn.execute(
-        select(_check.c.id, _check.c.name, _check.c.head_sha, _check.c.written_at)
-        .where(_check.c.wanted.is_distinct_from(_check.c.applied), ~exists(settled))
-        .order_by(_check.c.id.desc())
-        .limit(count)
-    ).all()
-    enqueue(conn, [_look(_Due(row.id, row.name, row.written_at), row.head_sha, terms, now) for row in rows], now)
-    return tuple(row.id for row in rows)
-
-
-# --- What came of writing a check ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What GitHub took: the state's hash, the check run that shows it, and the words."""
-
-    digest: str
-    github_id: int
-    status: str
-    conclusion: str | None
-    title: str
-    summary: str
-    text: str
-    details_url: str
-
-
-_APPLIED = ("github_id", "status", "conclusion", "title", "summary", "text", "details_url")
-_APPLY = (
-    update(_check)
-    .where(_check.c.id == bindparam("b_id"))
-    .values(
-        applied=bindparam("b_applied"),
-        creating=False,
-        written_at=bindparam("b_now", type_=_check.c.written_at.type),
-        writes=_check.c.writes + 1,
-        last_error=None,
-        **{name: bindparam(f"b_{name}", type_=_check.c[name].type) for name in _APPLIED},
+    owed = (
+        _check.c.wanted.is_distinct_from(_check.c.applied),
+        and_(_check.c.creating, or_(_check.c.create_sent_at.is_(None), _check.c.create_sent_at <= now - LATE)),
     )
-)
-_CREATING = (
-    update(_check).where(_check.c.id == bindparam("b_id")).values(creating=bindparam("b_creating", type_=Boolean()))
-)
-_ANSWER = (
-    update(_check)
-    .where(_check.c.id == bindparam("b_id"), _check.c.wanted.is_not_distinct_from(bindparam("b_mark")))
-    .values(wanted=bindparam("b_digest"))
-    .returning(_check.c.id)
-)
-
-
-def note_creating(conn: Connection, check_id: int, *, creating: bool) -> None:
-    """A create is about to be sent, or it is certain that none had an effect.
-
-    While this stands the next try looks for the check run before it creates one.
-    """
-    conn.execute(_CREATING, {"b_id": check_id, "b_creating": creating})
-
-
-def note_applied(
-    conn: Connection, check_id: int, mark: str | None, applied: Applied, terms: CheckTerms, now: datetime
-) -> None:
-    """GitHub took this state. If the check was touched since ``mark`` was read, another look is owed."""
-    words = {f"b_{name}": getattr(applied, name) for name in _APPLIED}
-    conn.execute(_APPLY, {"b_id": check_id, "b_applied": applied.digest, "b_now": now, **words})
-    _answer(conn, check_id, mark, applied.digest, terms, now)
-
-
-def note_unchanged(conn: Connection, check_id: int, mark: str | None, terms: CheckTerms, now: datetime) -> None:
-    """GitHub shows what it should already, or nothing is to be shown."""
-    applied = conn.execute(select(_check.c.applied).where(_check.c.id == check_id)).scalar()
-    _answer(conn, check_id, mark, applied, terms, now)
-
-
-def note_error(conn: Connection, check_id: int, error: str) -> None:
-    """A write failed; the relay's pages show why."""
-    conn.execute(update(_check).where(_check.c.id == check_id).values(last_error=error))
-
-
-def _answer(
-    conn: Connection, check_id: int, mark: str | None, digest: str | None, terms: CheckTerms, now: datetime
-) -> None:
-    """The look that read ``mark`` is over. A touch that came in between has changed the mark and is answered anew."""
-    answered = conn.execute(_ANSWER, {"b_id": check_id, "b_mark": mark, "b_digest": digest}).first()
-    if answered is not None:
-        return
-    row = conn.execute(
-        select(_check.c.id, _check.c.name, _check.c.head_sha, _check.c.written_at).where(_check.c.id == check_id)
-    ).first()
-    if row is not None:
-        enqueue(conn, [_look(_Due(row.id, row.name, row.written_at), row.head_sha, terms, now)], now)
+    rows = [
+        row
+        for reason in owed
+        for row in conn.execute(
+            select(_check.c.id, _check.c.name, _check.c.head_sha, _check.c.written_at)
+            .where(reason, ~exists(settled))
+            .order_by(_check.c.id.desc())
+            .limit(count)
+        )
+    ]
+    enqueue(conn, [look(Due(row.id, row.name, row.written_at), row.head_sha, terms, now) for row in rows], now)
+    return tuple(dict.fromkeys(row.id for row in rows))
 
 
 # --- Which checks are due --------------------------------------------------------------------------------------------
@@ -330,14 +262,14 @@ def _job_names(conn: Connection, shown: dict[int, RepoName]) -> dict[str, str | 
     }
 
 
-def _mark(conn: Connection, head_sha: str, backend: str | None, *, gate_too: bool) -> list[_Due]:
+def _mark(conn: Connection, head_sha: str, backend: str | None, *, gate_too: bool) -> list[Due]:
     """Mark the checks of this commit as touched, and return them."""
     if backend is None:
         rows = conn.execute(_MARK_ALL, {"b_head_sha": head_sha})
     else:
         statement = _MARK_BACKEND_AND_GATE if gate_too else _MARK_BACKEND
         rows = conn.execute(statement, {"b_head_sha": head_sha, "b_backend": backend})
-    return [_Due(row.id, row.name, row.written_at) for row in rows]
+    return [Due(row.id, row.name, row.written_at) for row in rows]
 
 
 def _new_row(head_sha: str, name: str, backend: str | None, now: datetime) -> dict[str, object]:
@@ -356,7 +288,7 @@ def _new_row(head_sha: str, name: str, backend: str | None, now: datetime) -> di
     }
 
 
-def _look(check: _Due, head_sha: str, terms: CheckTerms, now: datetime) -> NewEffect:
+def look(check: Due, head_sha: str, terms: CheckTerms, now: datetime) -> NewEffect:
     """The first write goes out at once; a later one waits until the interval since the last is over."""
     delay = timedelta()
     if check.written_at is not None:

@@ -233,6 +233,7 @@ class Check(SQLModel, table=True):
             sqlite_where=text("wanted IS NOT applied"),
             postgresql_where=text("wanted IS DISTINCT FROM applied"),
         ),
+        Index("ix_check_creating", "id", sqlite_where=text("creating = 1"), postgresql_where=text("creating")),
     )
     id: int | None = Field(default=None, sa_column=counted())
     head_sha: str = Field(max_length=64)
@@ -242,6 +243,7 @@ class Check(SQLModel, table=True):
     applied: str | None = None  # Hash of the state GitHub took last.
     github_id: int | None = Field(default=None, sa_type=BIG)
     creating: bool = False  # A create was sent and its answer never noted: look before creating again.
+    create_sent_at: datetime | None = None  # When the last create was sent, to know until when one may come late.
     status: str = "queued"
     conclusion: str | None = None
     title: str = Field(default="", sa_type=Text)

@@ -7,6 +7,7 @@ then. That is why a slow answer or a lost one cannot leave an older state standi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -14,13 +15,23 @@ import structlog
 from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
+from levels.outcomes import Conclusion
 from relay.clock import Now
-from relay.facts import CheckFacts, Place
+from relay.facts import CheckFacts, Place, RowFacts
 from relay.github.errors import GitHubError, Invalid, RetryLater
 from relay.github.port import Address, CheckAction, CheckRunWrite, GitHub
+from relay.phrases import REPLACED_RUN, REPLACED_RUN_SUMMARY
 from relay.rendering import Rendered, render
 from relay.store.check_facts import load_check
-from relay.store.checks import Applied, CheckTerms, note_applied, note_creating, note_error, note_unchanged
+from relay.store.check_notes import (
+    Applied,
+    note_adopted,
+    note_applied,
+    note_creating,
+    note_error,
+    note_unchanged,
+)
+from relay.store.checks import LATE, CheckTerms
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
 from relay.store.oncalls import tell_oncalls
@@ -71,16 +82,18 @@ class Reconciler:
         facts, upstream = await self._store.read(look)
         if facts is None:
             return  # Its change was forgotten since.
-        wanted = render(facts, self._place)
-        if wanted is None or (facts.row.github_id is not None and wanted.digest() == facts.row.applied):
-            await self._note_unchanged(facts)
-            return
+        doubtful = self._doubtful(facts.row)
         try:
-            github_id = await self._write(facts, wanted, upstream)
+            facts = await self._made_sure(facts, upstream, doubtful=doubtful)
+            wanted = render(facts, self._place)
+            if wanted is None or (facts.row.github_id is not None and wanted.digest() == facts.row.applied):
+                github_id = None
+            else:
+                github_id = await self._write(facts, wanted, upstream, doubtful=doubtful)
         except GitHubError as error:
             await self._store.write(partial(note_error, check_id=check_id, error=error.detail))
             raise
-        if github_id is None:
+        if wanted is None or github_id is None:
             await self._note_unchanged(facts)
             return
         applied = Applied(
@@ -96,7 +109,7 @@ class Reconciler:
         now = self._now()
 
         def note(conn: Connection) -> None:
-            note_applied(conn, check_id, facts.row.mark, applied, self._terms, now)
+            note_applied(conn, check_id, facts.row.mark, applied, self._terms, now, doubtful=doubtful)
             tell_oncalls(conn, facts, wanted, self._place, self._terms, now)
 
         await self._store.write(note)
@@ -106,30 +119,57 @@ class Reconciler:
         note = partial(note_unchanged, check_id=facts.row.id, mark=facts.row.mark, terms=self._terms, now=self._now())
         await self._store.write(note)
 
-    async def _write(self, facts: CheckFacts, wanted: Rendered, upstream: Address) -> int | None:
+    def _doubtful(self, row: RowFacts) -> bool:
+        """Whether a create whose answer was lost may still come."""
+        return row.creating and row.create_sent_at is not None and self._now() < row.create_sent_at + LATE
+
+    async def _made_sure(self, facts: CheckFacts, upstream: Address, *, doubtful: bool) -> CheckFacts:
+        """The facts with the check run that GitHub shows, where an earlier create's answer was never noted.
+
+        Of one name the newest run shows, whichever of ours we have heard of. An older one that is open would wait for
+        ever in the list of all runs, so it is ended.
+        """
+        row = facts.row
+        if not row.creating:
+            return facts
+        found = await self._github.find_check_runs(upstream, facts.head_sha, facts.name, str(row.id))
+        newest = found[0] if found and found[0].id > (row.github_id or 0) else None
+        shows = row.github_id if newest is None else newest.id
+        for older in found:
+            if older.id != shows and older.conclusion is None:
+                await self._update(upstream, older.id, _replaced(facts, self._now()))
+
+        def note(conn: Connection) -> None:
+            if newest is not None:
+                note_adopted(conn, row.id, newest.id, newest.status, newest.conclusion)
+            if not doubtful:
+                note_creating(conn, row.id, creating=False)
+
+        if newest is not None or not doubtful:
+            await self._store.write(note)
+        row = replace(row, creating=False)
+        if newest is not None:
+            row = replace(row, github_id=newest.id, status=newest.status, conclusion=newest.conclusion, applied=None)
+        return replace(facts, row=row)
+
+    async def _write(self, facts: CheckFacts, wanted: Rendered, upstream: Address, *, doubtful: bool) -> int | None:
         """Send the state and return the check run that shows it; None where there was nothing to end after all."""
         row = facts.row
         check = _check_run(facts, wanted, self._now())
         # GitHub keeps what a completed run was; one that must wait again is a new run of the same name.
         # https://docs.github.com/rest/guides/using-the-rest-api-to-interact-with-checks
         known = None if row.completed and wanted.conclusion is None else row.github_id
-        if row.creating:
-            # An earlier create was sent and its answer never noted. Of one name the newest run shows, but a second one
-            # would leave the first waiting for ever in the list of all runs.
-            found = await self._github.find_check_run(upstream, facts.head_sha, facts.name, check.external_id)
-            if found is not None and found != row.github_id:
-                known = found
         if known is not None and await self._update(upstream, known, check):
             return known
         if wanted.closing:
-            await self._store.write(partial(note_creating, check_id=row.id, creating=False))
             return None
-        await self._store.write(partial(note_creating, check_id=row.id, creating=True))
+        creating = partial(note_creating, check_id=row.id)
+        await self._store.write(partial(creating, creating=True, sent_at=self._now()))
         try:
             return await self._github.create_check_run(upstream, check)
         except GitHubError as error:
             if not (isinstance(error, RetryLater) and error.ambiguous):
-                await self._store.write(partial(note_creating, check_id=row.id, creating=False))
+                await self._store.write(partial(creating, creating=doubtful))
             raise
 
     async def _update(self, upstream: Address, known: int, check: CheckRunWrite) -> bool:
@@ -154,6 +194,22 @@ def _about(facts: CheckFacts) -> dict[str, str]:
         origin = facts.dispatches[-1].origin
         about |= {"backend": str(facts.backend), "delivery": origin, "trace": trace_id(origin)}
     return about
+
+
+def _replaced(facts: CheckFacts, now: datetime) -> CheckRunWrite:
+    return CheckRunWrite(
+        name=facts.name,
+        head_sha=facts.head_sha,
+        status="completed",
+        conclusion=Conclusion.CANCELLED,
+        title=REPLACED_RUN,
+        summary=REPLACED_RUN_SUMMARY,
+        text="",
+        details_url=None,
+        external_id=str(facts.row.id),
+        started_at=None,
+        completed_at=now,
+    )
 
 
 def _check_run(facts: CheckFacts, wanted: Rendered, now: datetime) -> CheckRunWrite:

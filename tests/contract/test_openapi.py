@@ -79,7 +79,7 @@ USES: dict[str, Callable[[GitHub], Awaitable[object]]] = {
     "create_check_run": lambda github: github.create_check_run(PINNED, a_check("queued", None)),
     "update_check_run": lambda github: github.update_check_run(PINNED, 900, a_check("completed", "neutral")),
     "find_run": lambda github: github.find_run(NPU, "d-1", AT),
-    "find_check_run": lambda github: github.find_check_run(PINNED, HEAD, "crcr/org/npu", "17"),
+    "find_check_runs": lambda github: github.find_check_runs(PINNED, HEAD, "crcr/org/npu", "17"),
     "changed_paths": lambda github: github.changed_paths(PINNED, 5),
     "compare_paths": lambda github: github.compare_paths(PINNED, "b" * 40, HEAD),
     "read_file": file,

@@ -13,7 +13,7 @@ import pytest
 
 from relay.github.client import GitHubClient
 from relay.github.errors import Invalid, RetryLater
-from relay.github.port import Address, ChangedPaths, CheckAction, CheckRunWrite, FileVersion
+from relay.github.port import Address, ChangedPaths, CheckAction, CheckRunFound, CheckRunWrite, FileVersion
 from tests.github.stand_in import HEAD, UPSTREAM, StandIn
 
 pytestmark = pytest.mark.anyio
@@ -108,7 +108,7 @@ def test_an_action_s_words_fit_its_button(fields: tuple[str, str, str]) -> None:
 
 
 async def test_an_ambiguous_create_can_be_looked_up(client: GitHubClient, github: StandIn) -> None:
-    """After a 502 the check may be there: ours is known by name and external id, the newest counts."""
+    """After a 502 the check may be there: ours are known by name and external id, the newest first."""
     github.will("POST", "/repos/up/stream/check-runs", httpx.Response(502))
     with pytest.raises(RetryLater) as caught:
         await client.create_check_run(UP, a_check())
@@ -116,16 +116,17 @@ async def test_an_ambiguous_create_can_be_looked_up(client: GitHubClient, github
 
     full = [{"id": n, "name": "crcr/org/npu", "external_id": "other"} for n in range(1, 101)]
     rest = [
-        {"id": 300, "name": "crcr/org/npu", "external_id": "17"},
-        {"id": 301, "name": "crcr/org/npu", "external_id": "17"},
+        {"id": 300, "name": "crcr/org/npu", "external_id": "17", "status": "completed", "conclusion": "success"},
+        {"id": 301, "name": "crcr/org/npu", "external_id": "17", "status": "queued", "conclusion": None},
         {"id": 302, "name": "crcr/gate", "external_id": "17"},
         {"id": 303, "name": "crcr/org/npu", "external_id": None},
     ]
     path = f"/repos/up/stream/commits/{HEAD}/check-runs"
     github.will("GET", path, *(httpx.Response(200, json={"check_runs": page}) for page in (full, rest, [])))
 
-    assert 301 == await client.find_check_run(UP, HEAD, "crcr/org/npu", "17")
-    assert await client.find_check_run(UP, HEAD, "crcr/org/npu", "17") is None
+    both = (CheckRunFound(301, "queued", None), CheckRunFound(300, "completed", "success"))
+    assert both == await client.find_check_runs(UP, HEAD, "crcr/org/npu", "17")
+    assert () == await client.find_check_runs(UP, HEAD, "crcr/org/npu", "17")
     asked = dict(github.calls("GET", "/check-runs")[1].url.params)
     assert {"check_name": "crcr/org/npu", "filter": "all", "per_page": "100", "page": "2", "app_id": "11"} == asked
 
@@ -169,7 +170,7 @@ async def test_looking_for_a_check_run_waits_for_its_commit_too(client: GitHubCl
 
     for error in (RetryLater, RetryLater, Invalid):
         with pytest.raises(error) as caught:
-            await client.find_check_run(UP, HEAD, "crcr/org/npu", "17")
+            await client.find_check_runs(UP, HEAD, "crcr/org/npu", "17")
         reasons.append(caught.value.reason)
 
     assert ["commit_unknown", "commit_unknown", "refused"] == reasons

@@ -88,7 +88,8 @@ async def test_every_call_is_taken(client: GitHubClient, sim: Simulator, key: Ap
 
     number = await client.create_check_run(at, a_check(pull.head_sha, "in_progress", None))
     await client.update_check_run(at, number, a_check(pull.head_sha, "completed", "neutral"))
-    assert number == await client.find_check_run(at, pull.head_sha, "crcr/gate", "17")
+    (found,) = await client.find_check_runs(at, pull.head_sha, "crcr/gate", "17")
+    assert (number, "completed", "neutral") == (found.id, found.status, found.conclusion)
     assert "neutral" == upstream.checks(pull.head_sha)["crcr/gate"].conclusion
 
     changed = await client.changed_paths(at, pull.number)

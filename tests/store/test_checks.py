@@ -19,7 +19,8 @@ from relay.github.errors import RetryLater
 from relay.rendering import render
 from relay.store import outbox
 from relay.store.check_facts import MOST_TESTS_OF_A_LEG, load_check
-from relay.store.checks import CheckTerms, heal, note_unchanged, touch_backends, touch_head
+from relay.store.check_notes import note_unchanged
+from relay.store.checks import CheckTerms, heal, touch_backends, touch_head
 from relay.store.engine import Store
 from relay.store.reported import environment_of
 from relay.store.tables import Change, Check, Dispatch, Effect

@@ -18,7 +18,7 @@ from relay.effects import Kind
 from relay.facts import Place
 from relay.github.errors import GitHubError, RetryLater
 from relay.store import outbox
-from relay.store.checks import CheckTerms, touch_head
+from relay.store.checks import CheckTerms, heal, touch_head
 from relay.store.engine import Store
 from relay.store.legs import Told, refold
 from relay.store.tables import Audit, Backend, Change, Check, Delivery, Dispatch, Report, TestResult
@@ -329,6 +329,12 @@ class Record:
                 looks += 1
                 self.perform(effect)
         return looks
+
+    def heal(self, *, passing: timedelta) -> None:
+        """Let this much time pass, have the sweep look for what is owed, and perform it."""
+        self.clock.advance(passing)
+        self.store.write_now(lambda conn: heal(conn, self.terms, self.clock.now()))
+        self.settle()
 
     def claim(self) -> list[outbox.Claimed]:
         """Take what is due, as the worker does."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from allowlist.model import RepoName
 from relay.github.errors import GitHubError, Invalid
 from relay.github.observed import FoundRun, JobObserved, PullObserved, Rerunning, Role, RunObserved
-from relay.github.port import Address, ChangedPaths, CheckRunWrite, FileVersion, Located
+from relay.github.port import Address, ChangedPaths, CheckRunFound, CheckRunWrite, FileVersion, Located
 
 UPSTREAM = RepoName.parse("up/stream")
 S1 = "1" * 40
@@ -34,6 +34,7 @@ class RememberedGitHub:
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self.faults: list[tuple[str, GitHubError]] = []
+        self._late: list[CheckRunWrite] = []
         self.calls: list[str] = []
         self.attempts: dict[tuple[str, int], RunObserved] = {}
         self.jobs: dict[tuple[str, int], tuple[JobObserved, ...]] = {}
@@ -77,13 +78,21 @@ class RememberedGitHub:
             raise self.faults.pop(0)[1]
 
     async def create_check_run(self, on: Address, check: CheckRunWrite) -> int:
-        """Take a new run; a fault ``after create`` takes it and does not say so."""
+        """Take a new run; a fault ``after create`` takes it and does not say so, ``late create`` takes it later."""
         self.calls.append(f"create {check.name}")
         self._fault("before create")
         self._check(on, check)
+        if self.faults and self.faults[0][0] == "late create":
+            self._late.append(check)
+        self._fault("late create")
         self.runs.append(Run(1000 + len(self.runs), [check]))
         self._fault("after create")
         return self.runs[-1].id
+
+    def catch_up(self) -> None:
+        """Take the effect of what was answered before it had one."""
+        self.runs += [Run(1000 + len(self.runs) + number, [check]) for number, check in enumerate(self._late)]
+        self._late.clear()
 
     async def update_check_run(self, on: Address, check_run_id: int, check: CheckRunWrite) -> None:
         """Replace what a run shows."""
@@ -94,14 +103,16 @@ class RememberedGitHub:
         run.states.append(check)
         self._fault("after update")
 
-    async def find_check_run(self, on: Address, head_sha: str, name: str, external_id: str) -> int | None:
-        """The newest run of this name, commit and external id."""
+    async def find_check_runs(
+        self, on: Address, head_sha: str, name: str, external_id: str
+    ) -> tuple[CheckRunFound, ...]:
+        """The runs of this name, commit and external id, the newest first."""
         self.calls.append(f"find {name}")
         self._fault("before find")
         assert UPSTREAM == on.repo
         wanted = (head_sha, name, external_id)
-        found = [run.id for run in self.runs if (run.now.head_sha, run.now.name, run.now.external_id) == wanted]
-        return found[-1] if found else None
+        mine = [run for run in self.runs if (run.now.head_sha, run.now.name, run.now.external_id) == wanted]
+        return tuple(CheckRunFound(run.id, run.now.status, run.now.conclusion) for run in reversed(mine))
 
     @staticmethod
     def _check(on: Address, check: CheckRunWrite) -> None:

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Connection
 
 from relay.github.errors import Forbidden, Invalid, Limited, RetryLater
-from relay.store.checks import note_unchanged
+from relay.store.check_notes import note_unchanged
+from relay.store.checks import LATE
 from relay.words import GATE_NAME
 from tests.work.record import TERMS, Record
 from tests.work.remembered_github import S1
@@ -254,7 +255,12 @@ def test_a_create_that_took_effect_unheard_is_found_again(record_on_both: Record
     assert ["create crcr/gate", "find crcr/gate", "update crcr/gate"] == record.github.calls
     assert 1 == len(record.github.runs)
     row = record.checks()[GATE_NAME]
-    assert (False, None, record.github.runs[0].id) == (row.creating, row.last_error, row.github_id)
+    assert (None, record.github.runs[0].id) == (row.last_error, row.github_id)
+
+    record.heal(passing=LATE)
+
+    assert not record.checks()[GATE_NAME].creating
+    assert ["find crcr/gate"] == record.github.calls[3:]
 
 
 def test_a_create_that_had_no_effect_is_sent_again(record: Record) -> None:
@@ -283,6 +289,62 @@ def test_an_open_question_outlives_a_failed_look(record: Record) -> None:
     record.settle(passing=timedelta(seconds=11))
 
     assert 1 == len(record.github.runs)
+
+
+def test_a_create_that_comes_late_is_found_all_the_same(record_on_both: Record) -> None:
+    """GitHub may take effect after the look that found nothing: the newest run would then show the older state."""
+    record = record_on_both
+    change = record.change()
+    record.settle()
+    dispatch = record.told(change)
+    record.github.faults.append(("late create", lost(ambiguous=True)))
+    record.settle(passing=SOON)
+    record.settle(passing=timedelta(seconds=11))
+    record.report(dispatch, "success")
+    record.settle(passing=SOON)
+    assert ("completed", "success") == shown(record, GATE_NAME)
+    record.github.catch_up()
+    assert ("in_progress", None) == shown(record, GATE_NAME)
+
+    record.heal(passing=LATE)
+
+    assert ("completed", "success") == shown(record, GATE_NAME)
+    assert 3 == len(record.github.named(GATE_NAME))
+    row = record.checks()[GATE_NAME]
+    assert (False, record.github.named(GATE_NAME)[-1].id) == (row.creating, row.github_id)
+
+
+def test_of_two_open_runs_the_older_is_ended(record: Record) -> None:
+    """GitHub shows the newest, and the other would wait for ever in the list of all runs."""
+    change = record.change()
+    record.settle()
+    record.told(change)
+    record.github.faults.append(("late create", lost(ambiguous=True)))
+    record.settle(passing=SOON)
+    record.settle(passing=timedelta(seconds=11))
+    record.github.catch_up()
+
+    record.heal(passing=LATE)
+
+    _, second, late = record.github.named(GATE_NAME)
+    assert ("cancelled", "Replaced by a newer check run") == (second.now.conclusion, second.now.title)
+    assert (None, "Waiting for org/npu since 12:00 UTC") == (late.now.conclusion, late.now.title)
+
+
+def test_a_create_that_nobody_waits_for_any_more_is_ended(record_on_both: Record) -> None:
+    """Nothing was noted of GitHub's answer, and then the change goes: what is open there must not stay so."""
+    record = record_on_both
+    change = record.change()
+    record.settle()
+    record.told(change)
+    record.github.faults.append(("after create", lost(ambiguous=True)))
+    record.settle(passing=SOON)
+    assert [None] == [run.now.conclusion for run in record.github.named(GATE_NAME)[1:]]
+    record.edit_change(change, state="closed", ended_at=record.clock.now())
+
+    record.settle(passing=timedelta(seconds=11))
+
+    assert ["success", "cancelled"] == [run.now.conclusion for run in record.github.named(GATE_NAME)]
 
 
 @pytest.mark.parametrize("error", [Forbidden("no."), lost(ambiguous=False)])

@@ -1,0 +1,35 @@
+"""Keep when a check run was asked for, to know until when one whose answer was lost may still come.
+
+Revision ID: 0008
+Revises: 0007
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+import sqlmodel
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply this revision."""
+    op.add_column("check", sa.Column("create_sent_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True))
+    op.create_index(
+        "ix_check_creating",
+        "check",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("creating = 1"),
+        postgresql_where=sa.text("creating"),
+    )
+
+
+def downgrade() -> None:
+    """Undo this revision."""
+    op.drop_index("ix_check_creating", table_name="check")
+    op.drop_column("check", "create_sent_at")
