@@ -11,6 +11,7 @@ from allowlist.model import Entry, Level, RepoName
 from tests.promises import CheckWrite, Event, Record, Report, Request, Row, Trouble, Verdict, judge
 from tests.promises.record import OtherWrite, Refusal
 from tests.promises.rules import GATE
+from tests.promises.wanted import Fate
 
 CALM = Trouble()
 HEAD, NEXT = "a" * 40, "b" * 40
@@ -173,6 +174,30 @@ def test_a_newer_head_excuses_only_what_could_not_be_sent_before_it() -> None:
     assert set() == broken(moved(2.0))
     assert {"a wanted backend was never told"} == broken(moved(60.0))
     assert set() == broken(moved(60.0), Trouble(spans=((100.0, 90.0 + 100.0),)))
+
+
+@pytest.mark.parametrize(("others", "fate"), [(3, "late"), (2, "lost"), (0, "lost")])
+def test_a_want_that_gave_way_late_is_delay_only_where_others_waited_as_long(others: int, fate: str) -> None:
+    """A relay that cannot keep up is late with all; one that is punctual with all but one has forgotten it."""
+    more = tuple(Entry(RepoName("org", f"more{number}"), Level.L1) for number in range(3))
+    newer = event("d2", "synchronize", NEXT, 160.0)
+    told = tuple(request(entry, "d2", NEXT, 161.0, action="synchronize") for entry in (*ENTRIES, *more))
+    first = tuple(request(entry, at=170.0 if number < others else 110.0) for number, entry in enumerate(more))
+    gate = write(at=161.0, head_sha=NEXT, run=8), write(GATE, "neutral", 5000.0, head_sha=NEXT, run=8)
+    record = replace(
+        CLEAN,
+        events=(*CLEAN.events, newer),
+        requests=(*CLEAN.requests[:2], *first, *told),
+        checks=(*CLEAN.checks, *gate),
+    )
+
+    verdict = judge(record, (*ENTRIES, *more), CALM)
+
+    assert {"late": int(fate == "late"), "lost": int(fate == "lost")} == {
+        "late": verdict.by_fate[Fate.LATE],
+        "lost": verdict.by_fate[Fate.LOST],
+    }
+    assert (fate == "lost") == ({"a wanted backend was never told"} == {one.rule for one in verdict.breaches})
 
 
 def test_every_commit_is_never_superseded() -> None:

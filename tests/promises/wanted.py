@@ -6,6 +6,7 @@ be wrong in silence.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,7 @@ class Fate(StrEnum):
 
     DELIVERED = "delivered"
     SUPERSEDED = "superseded"
+    LATE = "superseded while others waited as long"
     OVERTAKEN = "overtaken"
     REFUSED = "refused"
     LOST = "lost"
@@ -105,11 +107,20 @@ def _matches(patterns: Iterable[str], text: str) -> bool:
     return found
 
 
+#: A want that gave way late is delay, and no loss, where so many other backends of webhooks taken within so many
+#: seconds of its own were told only after that moment. A relay that forgets one pair among punctual ones is found out.
+_PEERS = 3
+_PEER_SECONDS = 15.0
+
+
 class Reckoning:
     """What became of each want, from the dispatches that took effect and from what happened upstream besides."""
 
     def __init__(self, record: Record, trouble: Trouble) -> None:
         self._trouble = trouble
+        taken = {event.guid: event.accepted[1] for event in record.events if event.accepted is not None}
+        told = ((taken[sent.delivery_id], sent) for sent in record.delivered if sent.delivery_id in taken)
+        self._told = sorted(told, key=lambda one: one[0])
         self._by_delivery: dict[tuple[str, str], list[Request]] = {}
         self._by_head: dict[tuple[str, str], list[Request]] = {}
         for sent in record.delivered:
@@ -134,10 +145,13 @@ class Reckoning:
         tells = _only_tells(event)
         if (tells or not want.every_commit) and self._overtaken(event):
             return Fate.OVERTAKEN
-        if not (tells or want.every_commit) and self._superseded(event):
+        gives_way = not (tells or want.every_commit)
+        if gives_way and self._superseded(event):
             return Fate.SUPERSEDED
         if any(at >= event.accepted[0] for at in self._refused.get(want.backend, ())):
             return Fate.REFUSED
+        if gives_way and self._superseded_late(want):
+            return Fate.LATE
         return Fate.LOST
 
     def _delivered(self, want: Want) -> bool:
@@ -165,19 +179,43 @@ class Reckoning:
 
         A tag of a commit gives way to the branch that has it, so the end of either will do.
         """
-        same = self._pushed.get(event.head_sha, ()) if event.name == "push" else (event,)
-        return any(self._replaced(one) for one in same)
-
-    def _replaced(self, event: Event) -> bool:
-        if event.accepted is None:
-            return False
-        until = self._trouble.excused_until(event.accepted[1])
         return any(
-            other.accepted is not None
-            and event.accepted[0] < other.accepted[0] <= until
-            and (other.head_sha != event.head_sha or other.closed)
-            for other in self._threads[event.thread]
+            min(replaced) <= self._trouble.excused_until(accepted) for accepted, replaced in self._replaced(event)
         )
+
+    def _superseded_late(self, want: Want) -> bool:
+        """Whether it gave way to a newer head or an end while backends of other webhooks waited longer still."""
+        return any(
+            self._waited_longer(want.backend, accepted, min(replaced))
+            for accepted, replaced in self._replaced(want.event)
+        )
+
+    def _waited_longer(self, backend: str, accepted: float, moment: float) -> bool:
+        first = bisect_left(self._told, accepted - _PEER_SECONDS, key=lambda one: one[0])
+        peers: set[str] = set()
+        for taken, sent in self._told[first:]:
+            if taken > accepted + _PEER_SECONDS or len(peers) >= _PEERS:
+                break
+            # Whoever was taken first waits longest; one taken later that goes out later has waited no longer.
+            if sent.backend != backend and taken <= moment < sent.began:
+                peers.add(sent.backend)
+        return len(peers) >= _PEERS
+
+    def _replaced(self, event: Event) -> Iterator[tuple[float, list[float]]]:
+        """When it was taken, and when each of what ended it was: for the event and for those of the same commit."""
+        same = self._pushed.get(event.head_sha, ()) if event.name == "push" else (event,)
+        for one in same:
+            if one.accepted is None:
+                continue
+            ends = [
+                other.accepted[0]
+                for other in self._threads[one.thread]
+                if other.accepted is not None
+                and one.accepted[0] < other.accepted[0]
+                and (other.head_sha != one.head_sha or other.closed)
+            ]
+            if ends:
+                yield one.accepted[1], ends
 
 
 def _only_tells(event: Event) -> bool:

@@ -60,11 +60,13 @@ def say(line: str) -> None:
 
 def table(outcome: Outcome) -> str:
     """The figures for people."""
-    verdict = outcome.verdict
+    verdict, late = outcome.verdict, outcome.delays
     rows: list[tuple[str, object]] = [
         ("played and settled in", f"{outcome.seconds / 60:.1f} min"),
         ("webhooks answered 2xx", outcome.webhooks),
         ("p99 of their answers", f"{outcome.webhook_p99_ms:.0f} ms"),
+        ("from answer to dispatch, p50 and p99", f"{late.dispatch_p50:.1f} and {late.dispatch_p99:.1f} s"),
+        ("from callback to the HUD, p50 and p99", f"{late.row_p50:.1f} and {late.row_p99:.1f} s"),
         ("pairs (event, backend) wanted", verdict.pairs),
         *((f"  {fate}", count) for fate, count in verdict.by_fate.items()),
         ("runs started", verdict.runs),

@@ -13,6 +13,7 @@ from typing import Any
 
 from allowlist.parse import parse
 from tests.promises import Trouble, Verdict, judge, record_of
+from tests.soak.delays import Delays, delays_of
 from tests.soak.fleet import BACKENDS, DEADLINE_SECONDS, fleet
 from tests.soak.mischief import Mischief
 from tests.soak.owed import Owed
@@ -60,6 +61,7 @@ class Outcome:
     acts: dict[str, int]
     webhooks: int
     webhook_p99_ms: float
+    delays: Delays
     faults: dict[str, int]
     faults_met: dict[str, int]
     bad_reports: dict[str, int]
@@ -273,6 +275,7 @@ class Soak:
             acts=dict(people.acts),
             webhooks=len(answers),
             webhook_p99_ms=1000 * answers[int(0.99 * (len(answers) - 1))] if answers else 0.0,
+            delays=delays_of(record),
             faults=dict(self._blows),
             faults_met=dict(self._met),
             bad_reports=dict(mischief.sent),
