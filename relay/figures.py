@@ -89,7 +89,6 @@ class Figures:
         self._metrics.accounts_held.labels("limit").set(held.resting)
         self._metrics.accounts_held.labels("budget").set(held.saving)
         self._metrics.effects_open.set(backlog.open)
-        self._metrics.effects_dead.set(backlog.dead)
         self._metrics.oldest_seconds.set(backlog.oldest.total_seconds())
 
     async def _show_waiting(self) -> None:

@@ -47,7 +47,6 @@ class Metrics:
             "crcr_github_requests", "Requests to GitHub.", ["method", "route", "status"], registry=self.registry
         )
         self.effects_open = Gauge("crcr_effects_open", "Effects that are still owed.", registry=self.registry)
-        self.effects_dead = Gauge("crcr_effects_dead", "Effects that were given up.", registry=self.registry)
         self.oldest_seconds = Gauge(
             "crcr_oldest_effect_seconds", "Age of the oldest effect that is due and not done.", registry=self.registry
         )

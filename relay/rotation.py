@@ -60,29 +60,36 @@ class Rotation:
         """Look again and again until cancelled."""
         while self._files.paths:
             await asyncio.sleep(self._files.seconds)
-            try:
-                await self.look()
-            except Exception:
-                log.exception("secrets_not_reread")
+            await self.look()
 
     async def look(self) -> bool:
         """Put in force what has changed since the last look; whether something was.
 
-        What cannot be used changes nothing: the secrets in force stay, and ``trouble`` says why.
+        What cannot be used changes nothing: the secrets in force stay, ``trouble`` says why, and each look tries again,
+        since what was wrong need not have been in the files.
         """
-        found = await asyncio.to_thread(_digests, self._files.paths)
-        if found == self._seen:
-            return False
-        self._seen = found
         try:
+            found = await asyncio.to_thread(_digests, self._files.paths)
+            if found == self._seen and self.trouble is None:
+                return False
             self._put_in_force(await asyncio.to_thread(self._files.reload))
         except SettingsError as error:
-            self.trouble = str(error)
-            log.error("secrets_refused", trouble=self.trouble)
+            if self._is_news(str(error)):
+                log.error("secrets_refused", trouble=self.trouble)
             return False
-        self.trouble = None
+        except Exception as error:
+            # Its own words are for the log alone: nobody chose them for a page that all can read.
+            if self._is_news(f"they could not be read again: {type(error).__name__}"):
+                log.exception("secrets_not_reread")
+            return False
+        self._seen, self.trouble = found, None
         log.info("secrets_reread")
         return True
+
+    def _is_news(self, trouble: str) -> bool:
+        """Remember why nothing is taken; False where the look before found the same, and the log has it already."""
+        before, self.trouble = self.trouble, trouble
+        return trouble != before
 
 
 def _digests(paths: Sequence[Path]) -> tuple[bytes, ...]:

@@ -300,10 +300,9 @@ def dead_of(kinds: Sequence[Kind]) -> ColumnElement[bool]:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much is owed: open effects, dead letters, and how long the oldest that is due has been waiting."""
+    """How much is owed: open effects, and how long the oldest that is due has been waiting."""
 
     open: int
-    dead: int
     oldest: timedelta
 
 
@@ -315,11 +314,9 @@ def open_count(conn: Connection) -> int:
 
 def backlog(conn: Connection, now: datetime) -> Backlog:
     """How far behind the worker is."""
-    dead = select(func.count()).select_from(_effect).where(IS_DEAD)
     oldest = select(func.min(_effect.c.due)).where(_effect.c.state.in_(_OPEN_STATES), _effect.c.due <= now)
     since: datetime | None = conn.execute(oldest).scalar()
     return Backlog(
         open=open_count(conn),
-        dead=int(conn.execute(dead).scalar() or 0),
         oldest=timedelta() if since is None else now - since,
     )

@@ -111,7 +111,7 @@ def test_what_was_given_up_is_shown_by_its_cause(world: World) -> None:
     world.start()
     world.up.open_pull_request()
     dead = 'crcr_dead_letters{kind="dispatch",reason="not_installed"}'
-    world.settled(lambda: world.metric("crcr_effects_dead") == 1, "a dead letter")
+    world.settled(lambda: len(world.get("/api/v1/dead-letters")["items"]) == 1, "a dead letter")
     world.clock.advance(timedelta(seconds=6))
 
     assert 1 == figures(world)[dead]

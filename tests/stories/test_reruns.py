@@ -179,7 +179,7 @@ def test_what_github_refuses_for_good_is_not_promised_any_longer(world: World) -
     world.sim.faults.add(Fault(Kind.ARCHIVED, Match("POST", "/rerun-failed-jobs$"), times=None))
 
     world.up.press_action(pr.head_sha, CHECK, "rerun", "triager")
-    wait_until(lambda: world.metric("crcr_effects_dead") == 1, what="a dead letter")
+    wait_until(lambda: len(world.get("/api/v1/dead-letters")["items"]) == 1, what="a dead letter")
     wait_until(lambda: "re-run" not in (world.up.checks(pr.head_sha)[CHECK].title or ""), what="no promise")
     world.idle()
 
