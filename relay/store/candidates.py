@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, func, select, text, update
+from sqlalchemy import BindParameter, Connection, bindparam, text, update
 
 from relay.store.tables import Effect, Pacing
 
@@ -29,9 +29,10 @@ NOTHING = ""
 TIME = "time"
 TURN = "turn"
 
-#: So many rows are read at most for those that wait for accounts and backends which may have room.
-_MOST_ROWS = 2_000
-_LEAST_EACH = 8
+#: Of each account and backend that may have room so many are read at least; of all together so many times what is
+#: wanted. Should the most urgent be of few accounts, the next look goes on behind them.
+_LEAST_EACH = 4
+_SPARE = 4
 
 # These stand in the statement's text and not among its values, as the partial indexes have them: of a value that comes
 # later neither database can tell that the index holds what is asked for, and would read all that was ever done.
@@ -46,9 +47,9 @@ class Holder:
     """An account or backend that effects wait for: the most urgent of them, and when the account may be asked again."""
 
     key: str
-    first: int
-    not_before: datetime | None
-    free_at: datetime | None
+    first: int = 0
+    not_before: datetime | None = None
+    free_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,17 @@ class Look:
     whole: bool
 
 
-# A look for each value that there is, and no look at the rows that share it.
+_ASIDE = "state = 'ready' AND waits_for <> 'time'"
+# A look for each value that there is, and no look at the rows that share it. That none of them is "time" is what the
+# index needs to hear: it leaves those out, or SQLite would look for the few whose time has come among all of them.
 _HOLDERS = text(
-    "WITH RECURSIVE holder(name) AS ("
-    " SELECT (SELECT waits_for FROM effect WHERE state = 'ready' AND waits_for > '' ORDER BY waits_for LIMIT 1)"
+    f"WITH RECURSIVE holder(name) AS ("  # noqa: S608  # Made of what stands above.
+    f" SELECT (SELECT waits_for FROM effect WHERE {_ASIDE} AND waits_for > '' ORDER BY waits_for LIMIT 1)"
     " UNION ALL"
-    " SELECT (SELECT waits_for FROM effect WHERE state = 'ready' AND waits_for > holder.name"
-    " ORDER BY waits_for LIMIT 1)"
+    f" SELECT (SELECT waits_for FROM effect WHERE {_ASIDE} AND waits_for > holder.name ORDER BY waits_for LIMIT 1)"
     " FROM holder WHERE holder.name IS NOT NULL)"
     " SELECT holder.name AS name,"
-    " (SELECT priority FROM effect WHERE state = 'ready' AND waits_for = holder.name"
+    f" (SELECT priority FROM effect WHERE {_ASIDE} AND waits_for = holder.name"
     " ORDER BY waits_for, priority LIMIT 1) AS first,"
     " pacing.not_before AS not_before, pacing.free_at AS free_at"
     " FROM holder LEFT JOIN pacing ON pacing.key = holder.name WHERE holder.name IS NOT NULL"
@@ -96,10 +98,10 @@ _BEHIND = (
 # The newest first within one priority, so that after an outage the heads people look at are served first.
 _FIRST_OF_EACH = {
     # SQLite knows no LATERAL.
-    "sqlite": "SELECT found.id FROM json_each(:keys) AS key JOIN effect AS found ON found.id IN ("
-    "SELECT id FROM effect WHERE state = 'ready' AND waits_for = key.value ORDER BY priority, id DESC LIMIT :each)",
-    "postgresql": "SELECT found.id FROM unnest(CAST(:keys AS text[])) AS key(value) CROSS JOIN LATERAL ("
-    "SELECT id, priority FROM effect WHERE state = 'ready' AND waits_for = key.value"
+    "sqlite": "SELECT found.id FROM json_each(:keys) AS key JOIN effect AS found ON found.id IN ("  # noqa: S608
+    f"SELECT id FROM effect WHERE {_ASIDE} AND waits_for = key.value ORDER BY priority, id DESC LIMIT :each)",
+    "postgresql": "SELECT found.id FROM unnest(CAST(:keys AS text[])) AS key(value) CROSS JOIN LATERAL ("  # noqa: S608
+    f"SELECT id, priority FROM effect WHERE {_ASIDE} AND waits_for = key.value"
     " ORDER BY waits_for, priority, id DESC LIMIT :each) AS found",
 }
 _LOOK = {
@@ -125,39 +127,31 @@ _WAKE = (
     )
     .values(waits_for=NOTHING)
 )
-_PARK = (
-    update(_effect)
-    .where(_effect.c.id.in_(bindparam("ids", expanding=True)), _IS_READY)
-    .values(waits_for=bindparam("b_waits_for"))
-)
-_HEADS = (
-    select(func.min(_effect.c.id))
-    .where(_effect.c.state.in_(OPEN_STATES), _effect.c.lane.in_(bindparam("lanes", expanding=True)))
-    .group_by(_effect.c.lane)
-)
-_RELEASE = (
-    update(_effect).where(_effect.c.id.in_(_HEADS), _effect.c.waits_for == TURN, _IS_READY).values(waits_for=NOTHING)
-)
-_before = _effect.alias("before")
-_waiting = _effect.alias("waiting")
-_HEAL = (
-    update(_effect)
-    .where(
-        _effect.c.id.in_(
-            select(_waiting.c.id).where(
-                _waiting.c.state == bindparam("ready_state", "ready", literal_execute=True),
-                _waiting.c.waits_for == bindparam("turn", TURN, literal_execute=True),
-                ~select(_before.c.id)
-                .where(
-                    _before.c.lane == _waiting.c.lane,
-                    _before.c.id < _waiting.c.id,
-                    _before.c.state.in_(OPEN_STATES),
-                )
-                .exists(),
-            )
-        )
+_PARK = {
+    "sqlite": text("UPDATE effect SET waits_for = :waits_for WHERE id = :id AND state = 'ready'"),
+    "postgresql": text(
+        "UPDATE effect SET waits_for = met.waits_for"
+        " FROM unnest(CAST(:ids AS bigint[]), CAST(:holders AS text[])) AS met(id, waits_for)"
+        " WHERE effect.id = met.id AND effect.state = 'ready'"
+    ),
+}
+# The first of each lane by itself: there may be thousands behind it.
+_RELEASE = {
+    dialect: text(
+        "UPDATE effect SET waits_for = '' WHERE state = 'ready' AND waits_for = 'turn' AND id IN ("  # noqa: S608
+        "SELECT (SELECT id FROM effect WHERE state IN ('ready', 'running') AND lane = ended.value"
+        f" ORDER BY lane, id LIMIT 1) FROM {lanes})"
     )
-    .values(waits_for=NOTHING)
+    for dialect, lanes in (
+        ("sqlite", "json_each(:lanes) AS ended"),
+        ("postgresql", "unnest(CAST(:lanes AS text[])) AS ended(value)"),
+    )
+}
+# One look into each lane. PostgreSQL would hold each against each if it were asked whether there is none before it.
+_HEAL = text(
+    "UPDATE effect SET waits_for = '' WHERE id IN (SELECT waiting.id FROM effect AS waiting"
+    " WHERE waiting.state = 'ready' AND waiting.waits_for <> 'time' AND waiting.waits_for = 'turn' AND waiting.id = ("
+    "SELECT id FROM effect WHERE state IN ('ready', 'running') AND lane = waiting.lane ORDER BY lane, id LIMIT 1))"
 )
 
 
@@ -181,9 +175,9 @@ def overdue(conn: Connection, now: datetime) -> Sequence[Any]:
 
 def look(conn: Connection, keys: Sequence[str], size: int, overdue: Sequence[Any]) -> Look:
     """About so many effects that wait for one of these, the most urgent first, and what is overdue among them."""
-    each = max(_LEAST_EACH, min(size, _MOST_ROWS // len(keys)))
-    given = list(keys) if conn.dialect.name == "postgresql" else json.dumps(keys)
-    rows = conn.execute(_LOOK[conn.dialect.name], {"keys": given, "each": each, "count": size}).all()
+    each = max(_LEAST_EACH, min(size, _SPARE * size // len(keys)))
+    given = {"keys": _listed(conn, keys), "each": each, "count": size}
+    rows = conn.execute(_LOOK[conn.dialect.name], given).all()
     counts: defaultdict[str, int] = defaultdict(int)
     ends = [_order(rows[-1])] if len(rows) == size else []
     for row in rows:
@@ -198,21 +192,30 @@ def look(conn: Connection, keys: Sequence[str], size: int, overdue: Sequence[Any
     return Look([row for row in every if _order(row) <= end], whole=False)
 
 
+def _listed(conn: Connection, texts: Sequence[str]) -> list[str] | str:
+    return list(texts) if conn.dialect.name == "postgresql" else json.dumps(texts)
+
+
 def _order(row: Any) -> tuple[int, int]:
     return row.priority, -row.id
 
 
-def park(conn: Connection, waiting: Mapping[str, Sequence[int]]) -> None:
-    """Note what effects wait for, by what they wait for."""
-    for key, ids in sorted(waiting.items()):
-        conn.execute(_PARK, {"ids": ids, "b_waits_for": key})
+def park(conn: Connection, waiting: Mapping[int, str]) -> None:
+    """Note what effects wait for, by their ids."""
+    if not waiting:
+        return
+    ids = sorted(waiting)
+    if conn.dialect.name == "postgresql":
+        conn.execute(_PARK["postgresql"], {"ids": ids, "holders": [waiting[one] for one in ids]})
+    else:
+        conn.execute(_PARK["sqlite"], [{"id": one, "waits_for": waiting[one]} for one in ids])
 
 
 def release(conn: Connection, lanes: Iterable[str]) -> None:
     """Something in these lanes has ended: it is the next one's turn."""
     wanted = sorted(set(lanes))
     if wanted:
-        conn.execute(_RELEASE, {"lanes": wanted})
+        conn.execute(_RELEASE[conn.dialect.name], {"lanes": _listed(conn, wanted)})
 
 
 def heal(conn: Connection) -> int:

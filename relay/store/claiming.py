@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, case, func, select, update
 
 from relay.budgets import IN_FLIGHT, is_urgent, price_of
 from relay.circuits import ACCOUNTS_PROBED, GITHUB, Circuit, Pace, State, backend_key, keys_of, stopped_text
@@ -29,7 +29,7 @@ LEASE = timedelta(seconds=60)
 #: How often one claim looks again after it met what must wait, at no more than so many each time: what can go behind it
 #: must not wait with it.
 LOOKS = 8
-MOST_AT_ONCE = 1_000
+MOST_AT_ONCE = 400
 
 #: What a dispatch died of that was not tried because its backend does not answer as it should.
 CIRCUIT_OPEN = "circuit_open"
@@ -74,8 +74,12 @@ class _Shut:
 
 
 _RUNNING = (
-    select(_effect.c.pacing, func.count().label("count"))
-    .where(_IS_RUNNING, _effect.c.lease >= bindparam("now", type_=_effect.c.due.type))
+    select(
+        _effect.c.pacing,
+        func.sum(case((_effect.c.lease >= bindparam("now", type_=_effect.c.due.type), 1), else_=0)).label("held"),
+        func.count().label("count"),
+    )
+    .where(_IS_RUNNING)
     .group_by(_effect.c.pacing)
 )
 
@@ -104,10 +108,13 @@ def claim(
 ) -> list[Claimed]:
     """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + lease``."""
     book = circuits.lock(conn)
-    running = Counter({row.pacing: row.count for row in conn.execute(_RUNNING, {"now": now})})
+    begun = conn.execute(_RUNNING, {"now": now}).all()
+    running = Counter({row.pacing: int(row.held) for row in begun})
     candidates.wake(conn, now)
     admission = _Admission(book, running, now, pace or Pace())
-    holders, overdue = candidates.holders(conn), candidates.overdue(conn, now)
+    # Without GitHub there is nobody to ask for but the HUD.
+    holders = (Holder(HUD_PACING),) if admission.shut.github else candidates.holders(conn)
+    overdue = candidates.overdue(conn, now) if any(row.held < row.count for row in begun) else ()
     claimed: list[Claimed] = []
     size = count
     for _ in range(LOOKS):
@@ -143,7 +150,7 @@ class _Admission:
         self._probed: set[str] = set()  # Circuits of which one probe goes out with this claim.
         self._postponed: dict[int, datetime] = {}  # Effects for which contents must be free first.
         self._asked: set[str] = set()  # Accounts at which GitHub as a whole is probed.
-        self._waiting: dict[str, list[int]] = {}  # What was met and must wait, by what it waits for.
+        self._waiting: dict[int, str] = {}  # What was met and must wait, and for what.
         self._exhausted: set[str] = set()  # Those behind which nothing more can go with this claim.
         self.seen: set[int] = set()
         self.now = now
@@ -186,7 +193,7 @@ class _Admission:
         if row.waits_for == key:
             self._exhausted.add(key)
         else:
-            self._waiting.setdefault(key, []).append(row.id)
+            self._waiting[row.id] = key
 
     def _admit(self, row: Any) -> Claimed | None:
         """The effect as it is to be performed, or ended; None where it must wait."""

@@ -10,7 +10,7 @@ from sqlmodel import Field, SQLModel
 
 def what_may_go() -> tuple[Index, Index]:
     """The indexes by which a claim finds effects that may go now, and those whose time has come."""
-    ready, until = text("state = 'ready'"), text("state = 'ready' AND waits_for = 'time'")
+    ready, until = text("state = 'ready' AND waits_for <> 'time'"), text("state = 'ready' AND waits_for = 'time'")
     by_turn = ("waits_for", "priority", text("id DESC"))
     return (
         Index("ix_effect_ready", *by_turn, sqlite_where=ready, postgresql_where=ready),

@@ -15,7 +15,7 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
-_READY = "state = 'ready'"
+_READY = "state = 'ready' AND waits_for <> 'time'"
 _UNTIL = "state = 'ready' AND waits_for = 'time'"
 
 
