@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from relay.admins import AdminTokens
 from relay.capability import CapabilityKeys
 from relay.clock import Now
-from relay.github.keys import AppKey, Apps, BadKey
+from relay.github.keys import AppKey, Apps, BadKey, read_key
 from relay.hud import HudClient
 from relay.settings import Settings, SettingsError
 from relay.store import documents
@@ -53,17 +55,17 @@ class Credentials:
         self._settings = settings
 
 
-def load_apps(settings: Settings) -> Apps:
-    """The apps' keys. Raises SettingsError for text that is no key."""
+def load_apps(settings: Settings, read: Callable[[str], RSAPrivateKey] = read_key) -> Apps:
+    """The apps' keys, each as ``read`` reads its text. Raises SettingsError for text that is no key."""
     try:
-        upstream = AppKey.load(settings.github_app_id, settings.github_private_key.get_secret_value())
+        upstream = AppKey.load(settings.github_app_id, settings.github_private_key.get_secret_value(), read)
     except BadKey as error:
         raise SettingsError(f"CRCR_GITHUB_PRIVATE_KEY: {error}") from None
     if settings.downstream_app_id is None or settings.downstream_private_key is None:
         return Apps(upstream, upstream)
     try:
         key = settings.downstream_private_key.get_secret_value()
-        return Apps(upstream, AppKey.load(settings.downstream_app_id, key))
+        return Apps(upstream, AppKey.load(settings.downstream_app_id, key, read))
     except BadKey as error:
         raise SettingsError(f"CRCR_DOWNSTREAM_PRIVATE_KEY: {error}") from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from urllib.request import getproxies
 
 from httpx2 import (
     AsyncBaseTransport,
@@ -92,12 +93,15 @@ def new_http_pool(
 ) -> HttpPool:
     """A pool of clients as ``new_http_client`` makes them, for a hundred requests in flight to one peer."""
     shared = trust if trust is not None else create_ssl_context()
+    # Each client would read the whole environment for proxies, 1 ms each time.
+    proxied = bool(getproxies())
     return HttpPool(
         [
             new_http_client(
                 user_agent=user_agent,
                 timeout=timeout,
                 trust=shared,
+                proxied=proxied,
                 transport=None if transport is None else transport(),
             )
             for _ in range(_CLIENTS)
@@ -112,6 +116,7 @@ def new_http_client(
     max_connections: int = 100,
     keepalive_seconds: float = 20.0,
     trust: ssl.SSLContext | None = None,
+    proxied: bool = True,
     transport: AsyncBaseTransport | None = None,
 ) -> AsyncClient:
     """An HTTP client that follows no redirect and repeats nothing.
@@ -119,6 +124,7 @@ def new_http_client(
     ``timeout`` is in seconds and bounds connecting, each read, each write and the wait for a free connection. Idle
     connections are kept for ``keepalive_seconds``, shorter than servers keep theirs, so that few are found closed.
     ``trust`` replaces the usual certificate authorities, and spares building a TLS context where one is at hand.
+    ``proxied`` is false where the environment is known to name no proxy.
     ``transport`` replaces the network, for in-process servers. Raises HTTPError or InvalidURL when used.
     """
     return AsyncClient(
@@ -131,5 +137,6 @@ def new_http_client(
         ),
         follow_redirects=False,
         verify=trust if trust is not None else True,
+        trust_env=proxied or trust is None,
         transport=transport,
     )

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from relay.github.http import HttpPool, new_http_client
+from relay.github.http import HttpPool, new_http_client, new_http_pool
+from tests.github.loopback import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -43,3 +44,18 @@ async def test_a_failure_gives_the_client_back(trust: ssl.SSLContext) -> None:
     with pool.lend() as first, pool.lend() as second:
         assert first is not second
     await pool.aclose()
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
+async def test_a_proxy_of_the_environment_is_used(
+    trust: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where the way out leads through a proxy, as it does in many companies, requests go there."""
+    with serving() as proxy:
+        monkeypatch.setenv(name, proxy.url)
+        pool = new_http_pool(user_agent="t", trust=trust)
+        with pool.lend() as client:
+            await client.get("http://github.invalid/meta")
+        await pool.aclose()
+
+    assert ["github.invalid"] == [seen.headers["host"] for seen in proxy.seen]

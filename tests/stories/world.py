@@ -11,10 +11,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 from relay.app import Relay, build
+from relay.github.keys import read_key
 from relay.rotation import SecretFiles
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
@@ -23,6 +25,9 @@ from relay.simulator.keys import plain_http
 
 UPSTREAM = "pytorch/pytorch"
 HUD_KEY = "the key of the hud"
+
+# All worlds of a process have the same app's key.
+_read_once = cache(read_key)
 
 
 class TravelClock:
@@ -152,6 +157,7 @@ class World:
             migrate=False,
             secret_files=SecretFiles.of(self.environ, seconds=0.05, **settings),
             trust=plain_http(),
+            read=_read_once,
             poll_seconds=self.poll_seconds,
         )
         running.enter_context(serving(self.relay, self._socket.dup()))
