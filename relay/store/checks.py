@@ -19,6 +19,7 @@ from levels.powers import POWERS, Show
 from relay.effects import Kind, NewEffect, reconcile_check
 from relay.store.outbox import enqueue, on_conflict_do_nothing
 from relay.store.queued import groups_holding
+from relay.store.sooner import sooner
 from relay.store.tables import Change, Check, Dispatch, Effect, Job, Report
 from relay.words import GATE_NAME, backend_check_name, job_check_name
 
@@ -80,6 +81,7 @@ class Due:
     id: int
     name: str
     written_at: datetime | None
+    failed: bool = False  # The last write did, and may wait for its next try.
 
 
 def touch_head(
@@ -102,12 +104,18 @@ def touch_head(
         rows = [_new_row(head_sha, name, names[name], now) for name in sorted(missing)]
         conn.execute(on_conflict_do_nothing(conn, _check), rows)
         due = _mark(conn, head_sha, one, gate_too=gate_too)
-    enqueue(conn, [look(check, head_sha, terms, now) for check in sorted(due, key=lambda check: check.id)], now)
+    _look_at(conn, due, head_sha, terms, now)
     if gate_too and queued:
         # A merge group's gate says what the gates of its pull requests say.
         for group in groups_holding(conn, queued):
-            gates = _mark(conn, group, _GATE_ALONE, gate_too=True)
-            enqueue(conn, [look(check, group, terms, now) for check in gates], now)
+            _look_at(conn, _mark(conn, group, _GATE_ALONE, gate_too=True), group, terms, now)
+
+
+def _look_at(conn: Connection, due: Sequence[Due], head_sha: str, terms: CheckTerms, now: datetime) -> None:
+    looks = {check: look(check, head_sha, terms, now) for check in sorted(due, key=lambda check: check.id)}
+    enqueue(conn, list(looks.values()), now)
+    # A retry may be hours away, and the look at what is new would wait behind it.
+    sooner(conn, [effect.lane for check, effect in looks.items() if check.failed], now)
 
 
 def touch_backends(conn: Connection, repos: Sequence[RepoName], terms: CheckTerms, now: datetime) -> tuple[str, ...]:
@@ -224,7 +232,7 @@ _MARK_ALL = (
     update(_check)
     .where(_check.c.head_sha == bindparam("b_head_sha"))
     .values(wanted=TOUCHED + func.coalesce(_check.c.wanted, ""))
-    .returning(_check.c.id, _check.c.name, _check.c.written_at)
+    .returning(_check.c.id, _check.c.name, _check.c.written_at, _check.c.last_error)
 )
 _MARK_BACKEND = _MARK_ALL.where(_check.c.backend == bindparam("b_backend"))
 _MARK_BACKEND_AND_GATE = _MARK_ALL.where(or_(_check.c.backend == bindparam("b_backend"), _check.c.backend.is_(None)))
@@ -269,7 +277,7 @@ def _mark(conn: Connection, head_sha: str, backend: str | None, *, gate_too: boo
     else:
         statement = _MARK_BACKEND_AND_GATE if gate_too else _MARK_BACKEND
         rows = conn.execute(statement, {"b_head_sha": head_sha, "b_backend": backend})
-    return [Due(row.id, row.name, row.written_at) for row in rows]
+    return [Due(row.id, row.name, row.written_at, row.last_error is not None) for row in rows]
 
 
 def _new_row(head_sha: str, name: str, backend: str | None, now: datetime) -> dict[str, object]:

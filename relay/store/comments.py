@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select, update
 from allowlist.model import RepoName
 from relay.effects import reconcile_comment
 from relay.store.outbox import enqueue, on_conflict_do_nothing
+from relay.store.sooner import sooner
 from relay.store.tables import Comment
 
 _comment = Comment.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -52,7 +53,7 @@ def want_comment(
         enqueue(conn, [reconcile_comment(new.id, number, upstream)], now)
         return int(new.id)
     old = conn.execute(
-        select(_comment.c.id, _comment.c.wanted)
+        select(_comment.c.id, _comment.c.wanted, _comment.c.last_error)
         .where(_comment.c.number == number, _comment.c.topic == topic)
         .with_for_update()
     ).one()
@@ -60,7 +61,11 @@ def want_comment(
         conn.execute(
             update(_comment).where(_comment.c.id == old.id).values(body=body, wanted=wanted, head_sha=head_sha)
         )
-        enqueue(conn, [reconcile_comment(old.id, number, upstream)], now)
+        effect = reconcile_comment(old.id, number, upstream)
+        enqueue(conn, [effect], now)
+        if old.last_error is not None:
+            # A retry of the former text may be hours away, and this one would wait behind it.
+            sooner(conn, [effect.lane], now)
     return int(old.id)
 
 

@@ -1,0 +1,79 @@
+"""What is new does not wait for hours behind a retry of what is old."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import update
+
+from allowlist.model import RepoName
+from relay.github.errors import RetryLater
+from relay.store.comments import note_error, want_comment
+from relay.store.sooner import AGAIN
+from relay.store.tables import Effect
+from relay.words import GATE_NAME
+from relay.work.schedule import UNSURE
+from tests.work.record import Record
+
+_effect = Effect.__table__  # type: ignore[attr-defined]
+HOUR = timedelta(hours=1)
+
+
+def far(record: Record, *, named: datetime | None = None) -> None:
+    """Let what has failed be due in an hour, by the schedule or because GitHub named a time."""
+    row = {"due": record.clock.now() + HOUR, "not_before": named}
+    record.store.write_now(lambda conn: conn.execute(update(_effect).where(_effect.c.failures > 0).values(**row)))
+
+
+def failing(record: Record) -> None:
+    """A gate whose write failed."""
+    record.change()
+    record.github.faults.append(("before create", RetryLater("GitHub answered 502.", ambiguous=False, status=502)))
+    record.settle()
+    assert [] == record.github.runs
+
+
+def test_a_touch_brings_the_retry_of_its_check_forward(record_on_both: Record) -> None:
+    """A reviewer must not look at an old state for hours because the write before failed some times."""
+    record = record_on_both
+    failing(record)
+    far(record)
+
+    assert 0 == record.settle(passing=AGAIN)  # By itself it waits.
+    record.touch()
+    assert 0 == record.settle(passing=AGAIN / 2)  # What failed may still take effect.
+    record.touch()  # What is told again and again puts nothing off.
+    record.settle(passing=AGAIN / 2)
+
+    assert ("completed", "success") == (record.github.showing(GATE_NAME).status, record.checks()[GATE_NAME].conclusion)
+    assert AGAIN >= UNSURE
+
+
+def test_a_time_that_github_named_holds_all_the_same(record: Record) -> None:
+    """Retry-After is not ours to shorten."""
+    failing(record)
+    far(record, named=record.clock.now() + HOUR / 2)
+    record.touch()
+
+    assert 0 == record.settle(passing=HOUR / 2 - timedelta(seconds=1))
+    assert 0 < record.settle(passing=timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_new_text_brings_the_retry_of_its_comment_forward(record: Record, failed: bool) -> None:
+    """An answer to a person is as urgent; and what has not failed keeps the time that it was given."""
+    upstream, now = RepoName.parse("up/stream"), record.clock.now()
+
+    def want(body: str) -> int:
+        return record.store.write_now(lambda conn: want_comment(conn, 1, "answers", body, upstream, now))
+
+    comment = want("first")
+    if failed:
+        record.store.write_now(lambda conn: note_error(conn, comment, "GitHub answered 502."))
+    row = {"due": now + HOUR, "failures": int(failed), "coalesce_key": None}
+    record.store.write_now(lambda conn: conn.execute(update(_effect).values(**row)))
+
+    want("second")
+
+    assert [AGAIN if failed else HOUR, timedelta()] == [one.due - now for one in record.rows(Effect)]
