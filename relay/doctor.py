@@ -39,6 +39,7 @@ EVENTS = ("pull_request", "push")
 MORE_EVENTS: Mapping[str, str] = {
     "issue_comment": "commands in comments go unheard",
     "merge_group": "a merge queue waits for its gate in vain",
+    "repository": "that a backend's repository is back shows by the next try, which may be an hour away",
 }
 #: A secret shorter than this can be guessed.
 SHORTEST_SECRET = 16

@@ -41,6 +41,7 @@ __all__ = [
     "PingEvent",
     "PullRequestEvent",
     "PushEvent",
+    "RepositoryEvent",
     "parse",
 ]
 
@@ -50,6 +51,9 @@ PULL_REQUEST_ACTIONS = frozenset(
 MERGE_GROUP_ACTIONS = frozenset({"checks_requested", "destroyed"})
 INSTALLATION_ACTIONS = frozenset({"created", "deleted", "suspend", "unsuspend", "new_permissions_accepted"})
 INSTALLATION_REPOSITORIES_ACTIONS = frozenset({"added", "removed"})
+REPOSITORY_ACTIONS = frozenset(
+    {"archived", "unarchived", "renamed", "transferred", "deleted", "privatized", "publicized"}
+)
 #: Events this relay acts on; a hook that does not send the first two has little for it to do.
 WANTED_EVENTS = frozenset(
     {
@@ -62,6 +66,7 @@ WANTED_EVENTS = frozenset(
         "ping",
         "installation",
         "installation_repositories",
+        "repository",
     }
 )
 NEEDED_FROM_HOOK = ("pull_request", "push")
@@ -168,7 +173,34 @@ class InstallationEvent:
         return self.action in {"created", "added", "unsuspend", "new_permissions_accepted"}
 
 
-Event = PullRequestEvent | PushEvent | MergeGroupEvent | CheckEvent | CommentEvent | PingEvent | InstallationEvent
+@dataclass(frozen=True, slots=True)
+class RepositoryEvent:
+    """Something happened to a repository as a whole. ``name`` is what it is called from now on; ``id`` outlives it.
+
+    https://docs.github.com/en/webhooks/webhook-events-and-payloads#repository
+    """
+
+    action: str
+    id: int
+    name: RepoName
+    sender: str
+
+    @property
+    def mends(self) -> bool:
+        """Whether what was refused before may be taken now."""
+        return self.action in {"unarchived", "renamed", "transferred"}
+
+
+Event = (
+    PullRequestEvent
+    | PushEvent
+    | MergeGroupEvent
+    | CheckEvent
+    | CommentEvent
+    | PingEvent
+    | InstallationEvent
+    | RepositoryEvent
+)
 
 
 def parse(event: str, raw: object, upstream: RepoName) -> Event | Ignored:
@@ -301,6 +333,18 @@ def _installation(reading: Reading, _upstream: RepoName) -> Event | Ignored:
     )
 
 
+def _repository(reading: Reading, upstream: RepoName) -> Event | Ignored:
+    action = action_of(reading, REPOSITORY_ACTIONS)
+    if isinstance(action, Ignored):
+        return action
+    return RepositoryEvent(
+        action=action,
+        id=reading.whole("repository.id", MAX_ID),
+        name=reading.repo("repository.full_name") or upstream,  # Where it is missing, that is a fault already.
+        sender=reading.login("sender.login"),
+    )
+
+
 _READERS = MappingProxyType(
     {
         "pull_request": _pull_request,
@@ -312,5 +356,6 @@ _READERS = MappingProxyType(
         "ping": _ping,
         "installation": _installation,
         "installation_repositories": _installation,
+        "repository": _repository,
     }
 )

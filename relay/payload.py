@@ -67,6 +67,20 @@ _KEPT_OF_INSTALLATION: Mapping[str, Any] = {
     "sender": {"login": None},
 }
 
+#: Events of repositories are forwarded to nobody either.
+_KEPT_OF_REPOSITORY: Mapping[str, Any] = {
+    "action": None,
+    "repository": {"id": None, "full_name": None, "private": None},
+    "changes": {"repository": {"name": {"from": None}}},
+    "sender": {"login": None},
+}
+
+_KEPT_OF: Mapping[str, Mapping[str, Any]] = {
+    "installation": _KEPT_OF_INSTALLATION,
+    "installation_repositories": _KEPT_OF_INSTALLATION,
+    "repository": _KEPT_OF_REPOSITORY,
+}
+
 
 class TooLargeError(ValueError):
     """The payload exceeds GitHub's bound even with everything shortened that may be."""
@@ -117,8 +131,7 @@ class ClientPayload:
 
 def trim(event: str, raw: object) -> str:
     """The kept paths of a webhook with their values, as JSON text. Null stays null, and absent stays absent."""
-    installation = event in {"installation", "installation_repositories"}
-    kept = _keep(raw, _KEPT_OF_INSTALLATION if installation else _KEPT)
+    kept = _keep(raw, _KEPT_OF.get(event, _KEPT))
     return _dump(kept if isinstance(kept, dict) else {})
 
 

@@ -31,6 +31,7 @@ from relay.events import (
     InstallationEvent,
     MergeGroupEvent,
     PingEvent,
+    RepositoryEvent,
     parse,
 )
 from relay.payload import trim
@@ -41,6 +42,7 @@ from relay.store.engine import Store, StoreDownError
 from relay.store.installing import record_installation
 from relay.store.intake import Received, Recorded, record
 from relay.store.queue import record_group
+from relay.store.repositories import record_repository
 from relay.tracing import trace_id
 
 #: GitHub caps payloads at 25 MB. https://docs.github.com/en/webhooks/webhook-events-and-payloads#payload-cap
@@ -256,6 +258,14 @@ class _WebhookEdge:
             return await self._store.write(
                 lambda conn: record_installation(
                     conn, installation, received, allowlist=allowlist, terms=self._terms, now=now
+                ),
+                waited_for=True,
+            )
+        if isinstance(event, RepositoryEvent):
+            repository = event
+            return await self._store.write(
+                lambda conn: record_repository(
+                    conn, repository, received, allowlist=allowlist, terms=self._terms, now=now
                 ),
                 waited_for=True,
             )

@@ -16,7 +16,7 @@ Answers are 200, or 400 with ``{"error": ...}``. Verbs and their keys:
 ``require``             upstream, context, integration_id
 ``required``            upstream, head_sha -> mergeable, contexts
 ``checks``              upstream, head_sha -> checks by name
-``place``               at, act (install, uninstall, suspend, rename, archive, delete) and its keywords
+``place``               at, act (install, uninstall, suspend, rename, archive, ...) and its keywords
 ``runs``                backend -> runs
 ``callback``            backend, run_id or payload, and the keywords of ``Backend.callback`` -> status, text
 ``mint``                repository, run_id, count and further keywords -> tokens
@@ -53,7 +53,9 @@ _PULL_ACTS = frozenset(
     {"push", "force_push", "label", "unlabel", "close", "reopen", "edit_base", "edit_title"}
     | {"ready_for_review", "convert_to_draft"}
 )
-_PLACE_ACTS = frozenset({"install", "uninstall", "suspend", "grant", "rename", "archive", "delete", "set_role"})
+_PLACE_ACTS = frozenset(
+    {"install", "uninstall", "suspend", "grant", "rename", "archive", "make_private", "delete", "set_role"}
+)
 _LIMITS = frozenset({"primary", "concurrency", "points", "content"})
 
 

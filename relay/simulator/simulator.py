@@ -56,7 +56,7 @@ PERMISSIONS: Mapping[str, str] = {
     "merge_queues": "read",
     "pull_requests": "write",
 }
-EVENTS = frozenset({"pull_request", "push", "check_run", "check_suite", "issue_comment", "merge_group"})
+EVENTS = frozenset({"pull_request", "push", "check_run", "check_suite", "issue_comment", "merge_group", "repository"})
 
 
 def _utc_now() -> datetime:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from relay.simulator import installing
+from relay.simulator import installing, repositories
 from relay.simulator.api_repos import ROLES
 from relay.simulator.loop import LoopThread
 from relay.simulator.model import Account, App, Installation, Repository
@@ -94,17 +94,21 @@ class Place:
         """Set what the installation permits; a permission left out is one that is missing."""
         return self.did(lambda: installing.grant(self.world, self.installation, permissions))
 
-    def rename(self, name: str) -> None:
+    def rename(self, name: str) -> list[Delivery]:
         """Rename or transfer the repository; its old name redirects."""
-        self._site.call(lambda: self.world.rename(self.repository, name))
+        return self.did(lambda: repositories.rename(self.world, self.repository, name))
 
-    def archive(self, on: bool = True) -> None:
+    def archive(self, on: bool = True) -> list[Delivery]:
         """Archive the repository, or lift that."""
-        self.repository.archived = on
+        return self.did(lambda: repositories.archive(self.world, self.repository, on=on))
 
-    def delete(self) -> None:
+    def make_private(self, on: bool = True) -> list[Delivery]:
+        """Make the repository private, or public."""
+        return self.did(lambda: repositories.make_private(self.world, self.repository, on=on))
+
+    def delete(self) -> list[Delivery]:
         """Delete the repository."""
-        self._site.call(lambda: self.world.delete(self.repository))
+        return self.did(lambda: repositories.delete(self.world, self.repository))
 
     def set_role(self, login: str, role: str, *, custom: str | None = None) -> None:
         """Give a person a role: admin, maintain, write, triage or read; ``custom`` names one that stands on it.

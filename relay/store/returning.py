@@ -6,13 +6,15 @@ of which nothing comes by, and for the moment after a probe has worked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
 from allowlist.model import RepoName
+from relay.circuits import backend_key
 from relay.effects import Kind
-from relay.plan import HeadState, Purpose
+from relay.plan import Decision, HeadState, Purpose
 from relay.store import circuits
 from relay.store.checks import CheckTerms
 from relay.store.outbox import dead_of
@@ -52,6 +54,23 @@ def probe(conn: Connection, terms: CheckTerms, now: datetime) -> tuple[RepoName,
         if missed and revive_dispatches(conn, missed[:1], terms, now):
             probed.append(repo)
     return tuple(probed)
+
+
+def try_now(
+    conn: Connection, repos: Sequence[RepoName], terms: CheckTerms, now: datetime
+) -> Mapping[RepoName, tuple[Decision, ...]]:
+    """There is a reason to hope for these backends: their next probe is due, and is sent where anything was missed.
+
+    Returns, of those that are left alone, what is tried. The rest of what they missed they are told once that works.
+    """
+    circuits.try_backends(conn, [str(repo) for repo in repos], now)
+    tried: dict[RepoName, tuple[Decision, ...]] = {}
+    known = circuits.load(conn)
+    for repo in repos:
+        circuit = known.get(backend_key(str(repo)))
+        if circuit is not None and circuit.ends_what_comes:
+            tried[repo] = revive_dispatches(conn, _missed(conn, repo, circuit.since)[:1], terms, now)
+    return tried
 
 
 def _missed(conn: Connection, repo: RepoName, since: datetime) -> list[int]:

@@ -24,6 +24,7 @@ from relay.events import (
     INSTALLATION_REPOSITORIES_ACTIONS,
     MERGE_GROUP_ACTIONS,
     PULL_REQUEST_ACTIONS,
+    REPOSITORY_ACTIONS,
 )
 from relay.events_asked import CHECK_RUN_ACTIONS, CHECK_SUITE_ACTIONS, COMMENT_ACTIONS
 from relay.gaps import HEALED, Cause, How
@@ -62,6 +63,7 @@ _INSTALLATIONS: Mapping[str, frozenset[str] | None] = MappingProxyType(
     {
         "installation": INSTALLATION_ACTIONS,
         "installation_repositories": INSTALLATION_REPOSITORIES_ACTIONS,
+        "repository": REPOSITORY_ACTIONS,
     }
 )
 _UPSTREAMS: Mapping[str, frozenset[str] | None] = MappingProxyType(

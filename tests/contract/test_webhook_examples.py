@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from allowlist.model import ACTIONS
-from relay.events import PULL_REQUEST_ACTIONS, WANTED_EVENTS
+from relay.events import PULL_REQUEST_ACTIONS, REPOSITORY_ACTIONS, WANTED_EVENTS
 from relay.plan import STARTS
 from relay.store.engine import Store
 from tests.conftest import Clock
@@ -94,6 +94,8 @@ def is_work(example: Example) -> bool:
     if example.event == "pull_request":
         changes = example.raw.get("changes", {})
         return action in PULL_REQUEST_ACTIONS and (action != "edited" or "base" in changes)
+    if example.event == "repository":
+        return action in REPOSITORY_ACTIONS
     return example.event in {"installation", "installation_repositories", "merge_group"}
 
 
@@ -117,6 +119,7 @@ def test_every_published_webhook_is_understood(hook: Hook, examples: tuple[Examp
     assert sorted(accepted) == sorted(row[0] for row in kept.deliveries("id"))
     assert Counter(
         {"installation": 7, "installation_repositories": 3, "merge_group": 2, "pull_request": 16, "push": 3}
+        | {"repository": 9}
     ) == Counter(row[0] for row in kept.deliveries("event"))
 
 

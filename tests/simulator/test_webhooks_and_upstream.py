@@ -273,6 +273,35 @@ def test_installing_and_taking_away_is_told(
     assert "ping" == got()[0]
 
 
+def test_what_happens_to_a_repository_is_told(sim: Simulator, receiver: Receiver) -> None:
+    """Archived and back, hidden and shown, renamed, moved, deleted: with the id, and the name that it has then."""
+    sim.create_app(7)
+    be = sim.create_backend("org/npu")
+    sim.webhook_url = receiver.url
+    for on in (True, False):
+        be.archive(on)
+    for on in (True, False):
+        be.make_private(on)
+    be.rename("org/npu2")
+    be.rename("far/npu2")
+    be.delete()
+
+    told = [json.loads(body) for head, body in receiver.got if head["x-github-event"] == "repository"]
+    assert [
+        ("archived", "org/npu"),
+        ("unarchived", "org/npu"),
+        ("privatized", "org/npu"),
+        ("publicized", "org/npu"),
+        ("renamed", "org/npu2"),
+        ("transferred", "far/npu2"),
+        ("deleted", "far/npu2"),
+    ] == [(one["action"], one["repository"]["full_name"]) for one in told]
+    assert {be.id} == {one["repository"]["id"] for one in told}
+    assert [True, False] == [one["repository"]["archived"] for one in told[:2]]
+    assert {"repository": {"name": {"from": "npu"}}} == told[4]["changes"]
+    assert "org" == told[5]["changes"]["owner"]["from"]["organization"]["login"]
+
+
 def test_an_app_gets_the_events_it_asked_for_and_nothing_elsewhere(sim: Simulator, receiver: Receiver) -> None:
     """No subscription, no webhook; no installation, no webhook."""
     sim.webhook_url = receiver.url

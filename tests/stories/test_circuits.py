@@ -35,6 +35,7 @@ def test_a_backend_that_refuses_for_days_is_switched_off_and_returns_by_itself(e
     What is told on its return is the newest head of each open pull request, and nothing that was replaced.
     """
     world = each_world
+    world.app.events -= {"repository"}  # Nothing says that it is back.
     refusing = world.backend("org/refusing", "L4", SILENT)
     world.start()
     refusing.archive()

@@ -192,6 +192,7 @@ def test_an_app_that_is_installed_late_gets_what_it_missed(each_world: World) ->
 
 def test_a_redelivery_revives_what_was_given_up(world: World) -> None:
     """After an admin has mended something, "Redeliver" is all it takes."""
+    world.app.events -= {"repository"}  # Nothing says that it is back.
     backend = world.backend("org/backend", "L4", SILENT)
     world.start()
     backend.archive()

@@ -39,6 +39,7 @@ def printed(done: Result) -> list[dict[str, Any]]:
 def test_a_dead_letter_is_found_looked_at_and_replayed(each_world: World) -> None:
     """List, show, dry run, replay: one run comes of it, and a second replay finds nothing to do."""
     world = each_world
+    world.app.events -= {"repository"}  # Nothing says that it is back.
     backend = world.backend("org/backend", "L4", BY_HAND)
     other = world.backend("org/other", "L1", BY_HAND)
     world.start()
