@@ -104,9 +104,21 @@ _POSTPONE = (
 
 
 def claim(
-    conn: Connection, *, owner: str, count: int, now: datetime, lease: timedelta = LEASE, pace: Pace | None = None
+    conn: Connection,
+    *,
+    owner: str,
+    count: int,
+    now: datetime,
+    lease: timedelta = LEASE,
+    pace: Pace | None = None,
+    heal: bool = False,
 ) -> list[Claimed]:
-    """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + lease``."""
+    """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + lease``.
+
+    ``heal``: look for those, too, that were forgotten by who ended the one before them (``candidates.heal``).
+    """
+    if heal:
+        candidates.heal(conn)
     book = circuits.lock(conn)
     begun = conn.execute(_RUNNING, {"now": now}).all()
     running = Counter({row.pacing: int(row.held) for row in begun})

@@ -76,6 +76,8 @@ STORE_REST = timedelta(seconds=5)
 #: How long the worker waits before it notes again what the database did not take, and how often while it stops.
 KEEP_SECONDS = 1.0
 LAST_TRIES = 3
+#: How often a worker looks for what waits for its turn and has nothing before it any more, as others may have left it.
+HEAL_SECONDS = 30.0
 #: How long a stopping worker waits for what it has begun.
 DRAIN_SECONDS = 15.0
 
@@ -126,6 +128,7 @@ class Worker:
         self._stopping = False
         self._drained = False
         self._last_tries = LAST_TRIES
+        self._healed = time.perf_counter()
         self.last_turn: datetime | None = None
 
     def wake(self) -> None:
@@ -186,9 +189,11 @@ class Worker:
         claimed: list[Claimed] = []
         if free > 0:
             pace = self._pace()
+            heal = began - self._healed >= HEAL_SECONDS
             claimed = await self._store.write(
-                lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now(), pace=pace)
+                lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now(), pace=pace, heal=heal)
             )
+            self._healed = began if heal else self._healed
             self.last_turn = self._now()
             begun = await self._begin(claimed)
             for number, (effect, job) in enumerate(begun, start=1):
