@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
+import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from relay.admins import AdminTokens
@@ -15,6 +16,9 @@ from relay.hud import HudClient
 from relay.settings import Settings, SettingsError
 from relay.store import documents
 from relay.store.engine import Store
+from relay.store.login import same_place
+
+log = structlog.get_logger(__name__)
 
 
 class Credentials:
@@ -35,6 +39,8 @@ class Credentials:
     def renew(self, settings: Settings) -> None:
         """Put the secrets of these settings in force; their other values are looked at when the service starts.
 
+        So is where the database is: its user and password alone are read anew, by each new connection.
+
         Raises SettingsError for one that cannot be used, and changes nothing then.
         """
         # All that can be refused comes first, so that never a part of the new secrets is in force.
@@ -52,7 +58,9 @@ class Credentials:
         if self._hud is not None and settings.hud_key is not None:
             self._hud.renew(settings.hud_key.get_secret_value())
         self._webhook_secrets = _bytes_of(settings)
-        self._settings = settings
+        if not same_place(settings.database_url, self._settings.database_url):
+            log.warning("database_url_not_taken", why="it names another database, which takes a restart")
+        self._settings = settings.model_copy(update={"database_url": self._settings.database_url})
 
 
 def load_apps(settings: Settings, read: Callable[[str], RSAPrivateKey] = read_key) -> Apps:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Literal
 
 import structlog
@@ -25,6 +26,7 @@ from relay.logs import cut, traceback, visible
 from relay.settings import SECRET_FIELDS, Settings, SettingsError, load_settings
 from relay.store import schema
 from relay.store.engine import Store, StoreDownError
+from relay.store.login import url_file
 
 app = typer.Typer()
 db_app = typer.Typer(no_args_is_help=True, help="Look after the database.")
@@ -66,7 +68,11 @@ def serve(
             raise SettingsError(
                 f"CRCR_DATABASE_URL: --role {role} needs PostgreSQL; on SQLite one process does both, without --role"
             )
-        relay = build(settings, secret_files=SecretFiles.of(os.environ))
+        relay = build(
+            settings,
+            secret_files=SecretFiles.of(os.environ),
+            open_store=partial(Store, url_file=url_file(os.environ)),
+        )
     try:
         run(relay, host=host, port=port, role=role)
     except OSError as error:

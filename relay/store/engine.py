@@ -26,6 +26,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from relay.store import postgres
+from relay.store.login import Login
 
 T = TypeVar("T")
 
@@ -178,12 +179,17 @@ class Store:
     A unit may run more than once, so it must have no effect but on its connection.
     ``write`` returns after the commit that holds the unit; ``read`` sees a consistent snapshot and may run beside it.
     Both raise StoreDownError when the database cannot be reached, and whatever the unit itself raised.
+    New connections to PostgreSQL are made by the user and password that stand in ``url_file`` at that moment.
     """
 
-    def __init__(self, url: str, *, readers: int = 4) -> None:
+    def __init__(self, url: str, *, readers: int = 4, url_file: Path | None = None) -> None:
         self.url = url
         self._writing = make_engine(url)
         self._reading = make_engine(url, read_only=True)
+        self._login = Login(self._writing.url, url_file)
+        if self.dialect == "postgresql":
+            postgres.enter_by(self._writing, self._login)
+            postgres.enter_by(self._reading, self._login)
         self._file = _database_file(self._writing.url)
         self._failed: tuple[float, str] | None = None
         #: How many commits the database did not take, for the metrics.
@@ -208,7 +214,8 @@ class Store:
 
     def connect_arguments(self) -> tuple[Sequence[Any], dict[str, Any]]:
         """What the driver is called with, for a connection that is no part of the store's work."""
-        return postgres.connect_arguments(self._writing, WAIT_SECONDS)
+        arguments, named = postgres.connect_arguments(self._writing, WAIT_SECONDS)
+        return arguments, self._login(named)
 
     def trouble(self, within: float) -> str | None:
         """Why a commit failed within the last so many seconds, or None. A full disk can still be read from."""

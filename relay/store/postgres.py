@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine
@@ -65,6 +65,17 @@ def open_engine(url: URL, *, read_only: bool, wait_seconds: int) -> Engine:
 
         engine.dialect.is_disconnect = is_disconnect  # type: ignore[assignment, method-assign]
     return engine
+
+
+def enter_by(engine: Engine, login: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    """Let each new connection be made as ``login`` says, which is given what the driver would be called with."""
+    usual = engine.dialect.connect
+
+    def connect(*arguments: Any, **named: Any) -> Any:
+        return usual(*arguments, **login(named))
+
+    # Not by an event: with one listener, each statement would look for listeners of all others.
+    engine.dialect.connect = connect  # type: ignore[method-assign]
 
 
 def connect_arguments(engine: Engine, wait_seconds: int) -> tuple[Sequence[Any], dict[str, Any]]:

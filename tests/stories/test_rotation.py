@@ -6,6 +6,8 @@ import urllib.error
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from relay.capability import CapabilityKeys
 from relay.simulator import JobPlan, Listener, Mode, Reports, signature
 from relay.simulator.keys import private_pem, rsa_key
@@ -83,8 +85,9 @@ def test_a_new_private_key_speaks_for_the_app(world: World) -> None:
     path.write_text(private_pem(key))
     world.app.public_key = key.public_key()
     assert world.relay is not None
-    first = world.relay.credentials.apps.upstream
-    world.settled(lambda: world.relay.credentials.apps.upstream is not first, "the new key in force")
+    credentials = world.relay.credentials
+    first = credentials.apps.upstream
+    world.settled(lambda: credentials.apps.upstream is not first, "the new key in force")
 
     world.up.open_pull_request()
 
@@ -110,3 +113,17 @@ def test_what_cannot_be_used_changes_nothing_and_says_so(world: World) -> None:
     keys.write_text(f"{NEW},{OLD}")
     world.settled(lambda: "secrets" not in parts(world), "all that is new in force")
     assert signed_by(world, NEW) == 202
+
+
+def test_another_database_takes_a_restart(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of a process in another database would tear its record apart: the log says so, and the work goes on."""
+    backend = world.backend("org/l2", "L2", BY_HAND)
+    path = from_file(world, "database_url", world.database_url)
+    world.start()
+
+    path.write_text(f"{world.database_url}.else")
+    world.settled(lambda: "database_url_not_taken" in capsys.readouterr().out, "a line in the log")
+    world.up.open_pull_request()
+
+    assert 1 == len(backend.wait_for_runs())
+    assert not Path(f"{world.database_url}.else".removeprefix("sqlite:///")).exists()
