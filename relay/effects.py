@@ -47,8 +47,8 @@ PRIORITY: Mapping[Kind, int] = MappingProxyType(
         Kind.DISPATCH: 0,
         Kind.DECIDE_PATHS: 0,
         Kind.RECONCILE_CHECK: -500,
-        # Beside the looks at runs, and not after them: under steady load nothing would come after.
-        Kind.FORWARD_HUD: 196,
+        # Few at once (``relay.store.claiming``), and these before the rest: under steady load nothing would come after.
+        Kind.FORWARD_HUD: -900,
         Kind.PIN_BACKEND: 100,
         Kind.CONFIRM_COMMIT: 300,
         Kind.RUN_COMMAND: -400,

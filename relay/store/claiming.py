@@ -31,6 +31,10 @@ LEASE = timedelta(seconds=60)
 LOOKS = 8
 MOST_AT_ONCE = 400
 
+#: Rows go to the HUD before anything but a gate is written, so that it hears in time under any load; and no more of
+#: them at once, so that they keep nothing else back.
+HUD_IN_FLIGHT = 24
+
 #: What a dispatch died of that was not tried because its backend does not answer as it should.
 CIRCUIT_OPEN = "circuit_open"
 SWITCHED_OFF = "switched_off"
@@ -152,6 +156,11 @@ def claim(
     return claimed
 
 
+def _most(pacing: str) -> int:
+    """How much may be in flight there."""
+    return HUD_IN_FLIGHT if pacing == HUD_PACING else IN_FLIGHT
+
+
 class _Admission:
     """Decides on candidates one after another, the most urgent first."""
 
@@ -172,7 +181,7 @@ class _Admission:
             waits = circuit.shut_off and not circuit.due(now) and not circuit.ends_what_comes
             if waits or self._is_full(circuit):
                 self._shut(key)
-        self.shut.accounts |= {key for key, count in running.items() if count >= IN_FLIGHT and key != HUD_PACING}
+        self.shut.accounts |= {key for key, count in running.items() if count >= _most(key)}
 
     def may_go(self, holder: Holder) -> bool:
         """Whether something that waits for this account or backend may be able to go now."""
@@ -277,10 +286,10 @@ class _Admission:
 
     def _pays(self, kind: Kind, row: Any) -> bool:
         """Whether its account has room for it, and then it is spent."""
+        if self._running[row.pacing] >= _most(row.pacing):
+            return self._shut(row.pacing)
         if row.pacing == HUD_PACING:
             return True
-        if self._running[row.pacing] >= IN_FLIGHT:
-            return self._shut(row.pacing)
         urgent = is_urgent(row.priority)
         price, account = price_of(kind, row.attempts), self.accounts[row.pacing]
         later = account.spent.contents_free_at(price, times=self._pace.budgets)

@@ -5,28 +5,52 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from allowlist.model import RepoName
-from relay.effects import Kind, forward_hud
+from relay.effects import Kind, NewEffect, forward_hud, pacing_of
 from relay.store import outbox
+from relay.store.claiming import HUD_IN_FLIGHT
 from relay.store.engine import Store
 from relay.store.observing import first_look
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+BACKEND = RepoName.parse("org/npu")
 
 
-def test_reports_are_forwarded_while_runs_are_looked_at(store: Store) -> None:
-    """As many looks come as can be done, for hours: the HUD hears of what is new all the same."""
-    backend, forwarded = RepoName.parse("org/npu"), Counter[Kind]()
-    for turn in range(10):
+def _dispatch(number: int) -> NewEffect:
+    return NewEffect(Kind.DISPATCH, f"dispatch {number}", pacing_of(BACKEND), number, str(BACKEND), priority=-4)
+
+
+@pytest.mark.parametrize(
+    "urgent", [_dispatch, lambda number: first_look(number, BACKEND, 4)], ids=["told", "looked at"]
+)
+def test_reports_are_forwarded_whatever_else_there_is_to_do(store: Store, urgent: object) -> None:
+    """More comes than can be done, for hours: the HUD hears of what is new all the same, and holds nothing up."""
+    done = Counter[Kind]()
+    for turn in range(4):
         now = NOW + timedelta(minutes=turn)
-        both = [
-            effect
-            for number in range(turn * 10, turn * 10 + 10)
-            for effect in (first_look(number, backend, 4), forward_hud(number, number, "test"))
-        ]
+        numbers = range(turn * 100, turn * 100 + 100)
+        both = [*(urgent(number) for number in numbers), *(forward_hud(number, number, "test") for number in numbers)]  # type: ignore[operator]
         store.write_now(lambda conn, both=both, now=now: outbox.enqueue(conn, both, now - timedelta(hours=1)))  # type: ignore[misc]
-        claimed = store.write_now(lambda conn, now=now: outbox.claim(conn, owner="me", count=10, now=now))  # type: ignore[misc]
-        forwarded.update(effect.kind for effect in claimed)
+        claimed = store.write_now(lambda conn, now=now: outbox.claim(conn, owner="me", count=60, now=now))  # type: ignore[misc]
+        ends = [outbox.Ended(effect, "done", 0.1) for effect in claimed]
+        store.write_now(lambda conn, ends=ends, now=now: outbox.finish(conn, ends, owner="me", now=now))  # type: ignore[misc]
+        done.update(effect.kind for effect in claimed)
 
-    assert 100 == forwarded.total()
-    assert 40 <= forwarded[Kind.FORWARD_HUD] <= 60
+    assert 4 * HUD_IN_FLIGHT == done.pop(Kind.FORWARD_HUD)
+    assert 4 * (60 - HUD_IN_FLIGHT) == done.total()
+
+
+def test_no_more_rows_are_under_way_than_the_hud_has_places(store: Store) -> None:
+    """Whoever claims next, here or at another replica, leaves them be until some have ended."""
+    rows = [forward_hud(number, number, "test") for number in range(2 * HUD_IN_FLIGHT)]
+    store.write_now(lambda conn: outbox.enqueue(conn, rows, NOW))
+    first = store.write_now(lambda conn: outbox.claim(conn, owner="one", count=100, now=NOW))
+    assert HUD_IN_FLIGHT == len(first)
+
+    assert [] == store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW))
+    store.write_now(
+        lambda conn: outbox.finish(conn, [outbox.Ended(one, "done", 0.1) for one in first[:5]], owner="one", now=NOW)
+    )
+    assert 5 == len(store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW)))
