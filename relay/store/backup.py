@@ -26,6 +26,7 @@ from relay.plan import HeadState, Purpose
 from relay.store import schema
 from relay.store.documents import audit
 from relay.store.engine import make_engine
+from relay.store.served import users_of
 from relay.store.tables import Change, Dispatch, Effect, metadata
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -188,7 +189,7 @@ def restore(url: str, source: Path, *, who: str, now: datetime, force: bool = Fa
     """Fill the database at this URL from a backup, in one transaction. Raises BackupError.
 
     The database must be empty, or is emptied with ``force``. A backup of an older schema is brought to this one first.
-    No service may run on the database meanwhile: it would go on with what it remembers of the old one.
+    No service may run on the database: it would go on with what it remembers of the old one, so that is refused.
     """
     if not source.is_file():
         raise BackupError(f"{source} is no file")
@@ -198,6 +199,8 @@ def restore(url: str, source: Path, *, who: str, now: datetime, force: bool = Fa
             f"{source.name} is at schema {held.revision}, which this version does not know; restore it with the "
             "version that took it, or a later one"
         )
+    if (users := users_of(url)) is not None:
+        raise BackupError(f"the database is in use by {users}; stop every process of the service first")
     target = make_engine(url)
     try:
         with target.connect() as conn:

@@ -9,6 +9,8 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import URL
 
 CHANNEL = "crcr_work"
+#: By what name our sessions are known to the server.
+OURS = "crcr"
 _ANNOUNCED = "crcr_announced"
 
 #: Taken first by each transaction that writes, in whichever process. Our units lock rows of several tables, in the
@@ -68,11 +70,14 @@ def open_engine(url: URL, *, read_only: bool, wait_seconds: int) -> Engine:
 
 
 def enter_by(engine: Engine, login: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Let each new connection be made as ``login`` says, which is given what the driver would be called with."""
+    """Let each new connection be made as ``login`` says, which is given what the driver would be called with.
+
+    It bears our name, by which ``crcr db restore`` sees that somebody is there.
+    """
     usual = engine.dialect.connect
 
     def connect(*arguments: Any, **named: Any) -> Any:
-        return usual(*arguments, **login(named))
+        return usual(*arguments, **{"application_name": OURS, **login(named)})
 
     # Not by an event: with one listener, each statement would look for listeners of all others.
     engine.dialect.connect = connect  # type: ignore[method-assign]

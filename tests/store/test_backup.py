@@ -78,6 +78,7 @@ def test_a_backup_restores_into_either_engine(filled: Store, other_url: str, tmp
     file = tmp_path / "backup.db"
 
     held = back_up(filled.url, file)
+    filled.close()
     if other_url.startswith("postgres"):
         empty(other_url)
     restored = restore(other_url, file, who="ada", now=NOW)
@@ -93,12 +94,14 @@ def test_numbers_that_were_given_out_after_the_backup_never_come_to_mean_others(
     """A listener may hold the capability of a dispatch that the backup does not know: its number is left out."""
     file = tmp_path / "backup.db"
     back_up(filled.url, file)
+    filled.close()
     restore(filled.url, file, who="ada", now=NOW, force=True)
 
-    record = Record(filled, Clock(NOW))
-    highest = max(row.id for row in record.rows(Dispatch) if row.id < LEAP)
-    change = record.change("9" * 40, number=9)
-    made = record.dispatch(change)
+    with contextlib.closing(Store(filled.url)) as again:
+        record = Record(again, Clock(NOW))
+        highest = max(row.id for row in record.rows(Dispatch) if row.id < LEAP)
+        change = record.change("9" * 40, number=9)
+        made = record.dispatch(change)
 
     assert made > highest + LEAP
     assert change > LEAP
@@ -192,6 +195,7 @@ def test_a_database_that_is_not_empty_is_not_mixed_with_a_backup(filled: Store, 
     file = tmp_path / "backup.db"
     back_up(filled.url, file)
     Record(filled, clock).change("8" * 40, number=8)
+    filled.close()
     before = rows(filled.url)
 
     with pytest.raises(BackupError, match="the database is not empty: it has rows in "):
@@ -199,8 +203,28 @@ def test_a_database_that_is_not_empty_is_not_mixed_with_a_backup(filled: Store, 
 
     assert before == rows(filled.url)
     restore(filled.url, file, who="ada", now=NOW, force=True)
-    assert {7} == {row.number for row in Record(filled, clock).rows(Change) if row.id < LEAP}
-    assert ("ada", "database restored") in [(row.who, row.what) for row in Record(filled, clock).rows(Audit)]
+    with contextlib.closing(Store(filled.url)) as again:
+        assert {7} == {row.number for row in Record(again, clock).rows(Change) if row.id < LEAP}
+        assert ("ada", "database restored") in [(row.who, row.what) for row in Record(again, clock).rows(Audit)]
+
+
+def test_a_database_that_somebody_has_open_is_not_replaced(filled: Store, tmp_path: Path) -> None:
+    """Not by force either: a service would go on with what it remembers, in between rows of another time."""
+    file = tmp_path / "backup.db"
+    back_up(filled.url, file)
+    before = rows(filled.url)
+
+    for force in (False, True):
+        with pytest.raises(BackupError, match="the database is in use by "):
+            restore(filled.url, file, who="ada", now=NOW, force=force)
+
+    assert before == rows(filled.url)
+    # Whoever has it open goes on as before, also by a new connection.
+    filled.write_engine.dispose()
+    filled.write_now(lambda conn: keep(conn, ALLOWLIST, "L2: []", etag=None, digest="e", now=NOW))
+    filled.close()
+    restore(filled.url, file, who="ada", now=NOW, force=True)
+    assert before == without_marks(rows(filled.url))
 
 
 def test_a_backup_of_an_older_schema_is_brought_to_this_one(other_url: str, tmp_path: Path) -> None:

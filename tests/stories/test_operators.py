@@ -120,6 +120,8 @@ def test_a_lost_database_is_restored_and_the_service_goes_on(world: World, tmp_p
     (*_, lost) = backend.wait_for_runs(3)
     ended = backend.callback(run, "completed", "success", "test", check_run_id="7")
     world.idle()
+    refused = crcr(world, "db", "restore", str(backup), "--force", "--who", "ada", status=2)
+    assert "the database is in use by another process" in refused.output
     world.stop()
     for path in tmp_path.glob("relay.db*"):
         path.unlink()
