@@ -79,11 +79,6 @@ _ILL = 0.5
 _FEW = 3
 
 
-#: Of two check runs of one name, the one that GitHub does not show any more.
-REPLACED_RUN = "Replaced by a newer check run"
-REPLACED_RUN_SUMMARY = "Another check run of this name stands on this commit, and that one shows what holds."
-
-
 def tone_of(outcome: Outcome) -> str:
     """The colour that goes with an outcome."""
     return _TONES[GATE_TABLE[outcome]]

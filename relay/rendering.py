@@ -77,6 +77,20 @@ class Rendered:
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
+def replaced(facts: CheckFacts) -> Rendered:
+    """What the older of two check runs of one name says, which GitHub does not show any more."""
+    return Rendered(
+        status="completed",
+        conclusion=Conclusion.CANCELLED,
+        title="Replaced by a newer check run",
+        summary="Another check run of this name stands on this commit, and that one shows what holds.",
+        text="",
+        details_url="",
+        started_at=facts.row.created_at,
+        closing=True,
+    )
+
+
 def render(facts: CheckFacts, place: Place) -> Rendered | None:
     """What this check should show, or None where what GitHub shows (or does not show) is to stay."""
     if not facts.open_changes:

@@ -15,13 +15,11 @@ import structlog
 from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
-from levels.outcomes import Conclusion
 from relay.clock import Now
 from relay.facts import CheckFacts, Place, RowFacts
 from relay.github.errors import GitHubError, Invalid, RetryLater
 from relay.github.port import Address, CheckAction, CheckRunWrite, GitHub
-from relay.phrases import REPLACED_RUN, REPLACED_RUN_SUMMARY
-from relay.rendering import Rendered, render
+from relay.rendering import Rendered, render, replaced
 from relay.store.check_facts import load_check
 from relay.store.check_notes import (
     Applied,
@@ -137,7 +135,7 @@ class Reconciler:
         shows = row.github_id if newest is None else newest.id
         for older in found:
             if older.id != shows and older.conclusion is None:
-                await self._update(upstream, older.id, _replaced(facts, self._now()))
+                await self._update(upstream, older.id, _check_run(facts, replaced(facts), self._now()))
 
         def note(conn: Connection) -> None:
             if newest is not None:
@@ -194,22 +192,6 @@ def _about(facts: CheckFacts) -> dict[str, str]:
         origin = facts.dispatches[-1].origin
         about |= {"backend": str(facts.backend), "delivery": origin, "trace": trace_id(origin)}
     return about
-
-
-def _replaced(facts: CheckFacts, now: datetime) -> CheckRunWrite:
-    return CheckRunWrite(
-        name=facts.name,
-        head_sha=facts.head_sha,
-        status="completed",
-        conclusion=Conclusion.CANCELLED,
-        title=REPLACED_RUN,
-        summary=REPLACED_RUN_SUMMARY,
-        text="",
-        details_url=None,
-        external_id=str(facts.row.id),
-        started_at=None,
-        completed_at=now,
-    )
 
 
 def _check_run(facts: CheckFacts, wanted: Rendered, now: datetime) -> CheckRunWrite:
