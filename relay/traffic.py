@@ -42,6 +42,11 @@ class Traffic:
                 async with asyncio.timeout(seconds):
                     await self._calm.wait()
 
+    async def give_way(self, seconds: float) -> None:
+        """Let whatever waits for the event loop have its turn, and then requests be answered, for so long at most."""
+        await asyncio.sleep(0)
+        await self.calm(seconds)
+
 
 class CountTraffic:
     """ASGI middleware that tells ``traffic`` of each request, and ``answered`` how it was answered."""

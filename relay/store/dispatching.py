@@ -131,7 +131,8 @@ def load_to_send(conn: Connection, ids: Sequence[int]) -> dict[int, ToSend]:
 
 _SENT = (
     update(_dispatch)
-    .where(_dispatch.c.id == bindparam("b_id"), _dispatch.c.state.in_(("planned", "dead")))
+    # Not "in": a statement with a list in it cannot be carried out for many rows at once.
+    .where(_dispatch.c.id == bindparam("b_id"), or_(_dispatch.c.state == "planned", _dispatch.c.state == "dead"))
     .values(
         state="sent",
         # Our 204 counts from the first time: a repeat after an ambiguous failure does not move the deadline.

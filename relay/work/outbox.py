@@ -76,7 +76,7 @@ STORE_REST = timedelta(seconds=5)
 #: How long the worker waits before it notes again what the database did not take, and how often while it stops.
 KEEP_SECONDS = 1.0
 LAST_TRIES = 3
-#: How often a worker looks for what waits for its turn and has nothing before it any more, as others may have left it.
+#: How often a worker looks for what waits for its turn and has nothing before it any more.
 HEAL_SECONDS = 30.0
 #: How long a stopping worker waits for what it has begun.
 DRAIN_SECONDS = 15.0
@@ -189,11 +189,11 @@ class Worker:
         claimed: list[Claimed] = []
         if free > 0:
             pace = self._pace()
-            heal = began - self._healed >= HEAL_SECONDS
+            if heal := began - self._healed >= HEAL_SECONDS:
+                self._healed = began
             claimed = await self._store.write(
                 lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now(), pace=pace, heal=heal)
             )
-            self._healed = began if heal else self._healed
             self.last_turn = self._now()
             begun = await self._begin(claimed)
             for number, (effect, job) in enumerate(begun, start=1):
@@ -204,8 +204,7 @@ class Worker:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 if number % BEGUN_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                    await self._traffic.calm(DEFER_SECONDS)
+                    await self._traffic.give_way(DEFER_SECONDS)
         if not claimed or len(claimed) < free:
             await self._pause(self._poll)
             await asyncio.sleep(GATHER_SECONDS - (time.perf_counter() - began))
@@ -353,12 +352,13 @@ class Worker:
         except StoreDownError as error:
             log.error("endings_not_noted", effects=len(batch), error=str(error))
             await self._keep(batch)
-        except Exception:  # One note that cannot be written must not take the others with it.
+        except Exception as error:  # One note that cannot be written must not take the others with it.
             if len(batch) == 1:
                 effect = batch[0].end.effect
                 log.exception("ending_not_noted", effect=effect.id, kind=effect.kind, subject=effect.subject)
                 await self._note_without(batch[0])
                 return
+            log.warning("endings_noted_one_by_one", effects=len(batch), error=str(error))
             for finished in batch:
                 await self._note([finished])
 

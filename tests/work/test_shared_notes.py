@@ -9,8 +9,11 @@ from typing import Self
 
 from sqlalchemy import Connection, text
 
+from relay.store.dispatching import load_to_send, note_sent
 from relay.store.engine import Store
 from relay.work.verdicts import SharedNote, write_notes
+from tests.relay.planning import NPU, XPU, pull_request
+from tests.store.taking_in import Intake
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -51,3 +54,16 @@ def test_one_alone_is_a_note_like_any_other(store: Store) -> None:
     store.write_now(lambda conn: Named("a")(conn, NOW))
 
     assert [("1 together", "a")] == rows(store)
+
+
+def test_all_that_a_webhook_sent_is_noted_at_once(store: Store) -> None:
+    """What cannot be noted together is noted one by one, each in a transaction of its own, and webhooks wait for it."""
+    intake = Intake(store, (XPU, NPU), NOW)
+    intake.take(pull_request())
+
+    def note(conn: Connection) -> None:
+        note_sent(conn, [(one, None) for one in load_to_send(conn, [1, 2]).values()], NOW)
+
+    store.write_now(note)
+
+    assert [("sent",), ("sent",)] == intake.dispatches("state")
