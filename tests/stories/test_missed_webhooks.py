@@ -351,3 +351,35 @@ def test_upstream_under_a_new_name_is_still_looked_at(world: World) -> None:
     world.clock.advance(LATER)
 
     wait_until(lambda: heads_told(backend)[pr.head_sha] == 1, what="the run of what was missed")
+
+
+def test_each_of_two_apps_is_asked_for_what_it_could_not_deliver(world: World) -> None:
+    """Upstream's app and the backends' have a list of deliveries each; neither knows what the other could not deliver."""
+    theirs = world.sim.create_app(5252)
+    backend = world.backend("org/one", "L4", BY_HAND)
+    late = world.sim.create_backend("late/two", listener=BY_HAND, installed=False)
+    world.allow("late/two", "L2")
+    world.given |= {
+        "downstream_app_id": theirs.id,
+        "downstream_private_key": theirs.private_key_pem,
+        "webhook_secrets": (world.app.webhook_secret, theirs.webhook_secret),
+    }
+    watching(world, gaps_seconds=NEVER)
+    first = world.up.open_pull_request()
+    backend.wait_for_runs(1)
+    world.idle()
+    assert [] == late.runs
+    world.sim.webhook_url = NOBODY
+    (came,) = late.install()
+    second = world.up.open_pull_request()
+    world.sim.webhook_url = f"{world.url}/github/webhook"
+    world.clock.advance(timedelta(minutes=1))
+
+    late.wait_for_runs(2)
+    backend.wait_for_runs(2)
+    world.idle()
+
+    for one in (backend, late):
+        assert {first.head_sha: 1, second.head_sha: 1} == dict(heads_told(one))
+    assert {came.guid: 1, second.delivery.guid: 1} == dict(asked_again(world))
+    assert (theirs, world.app) == (came.app, second.delivery.app)
