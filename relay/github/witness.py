@@ -30,7 +30,7 @@ class Witness:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._reached: WeakSet[asyncio.Task[Any]] = WeakSet()
-        self._resting: dict[int, Limited] = {}
+        self._resting: dict[int, tuple[datetime, Limited]] = {}  # With the time at which it was said.
         self._sparing: dict[str, datetime] = {}
         self._left: dict[str, tuple[int, datetime]] = {}
 
@@ -47,16 +47,18 @@ class Witness:
 
     def limited(self, installation_id: int, error: Limited) -> None:
         """GitHub told this installation to wait."""
-        known = self._resting.get(installation_id)
-        if known is None or known.retry_at < error.retry_at:
-            self._resting[installation_id] = error
+        now, known = self._now(), self._resting.get(installation_id)
+        if known is None or now < known[0] or known[1].retry_at < error.retry_at:
+            self._resting[installation_id] = (now, error)
 
     def hold_back(self, installation_id: int) -> None:
         """Raises Limited while this installation must wait: the call is not made."""
-        error = self._resting.get(installation_id)
-        if error is None:
+        known = self._resting.get(installation_id)
+        if known is None:
             return
-        if error.retry_at <= self._now():
+        said, error = known
+        # What was said in the future was said by a clock that was set back since: it would hold for as long.
+        if not said <= self._now() < error.retry_at:
             del self._resting[installation_id]
             return
         again = Limited(error.detail, retry_at=error.retry_at, status=error.status, named=error.named)

@@ -300,5 +300,6 @@ def look(check: Due, head_sha: str, terms: CheckTerms, now: datetime) -> NewEffe
     """The first write goes out at once; a later one waits until the interval since the last is over."""
     delay = timedelta()
     if check.written_at is not None:
-        delay = max(delay, check.written_at + terms.interval - now)
+        # Never more than the interval, whatever the clock said when it was written.
+        delay = min(max(delay, check.written_at + terms.interval - now), terms.interval)
     return reconcile_check(check.id, head_sha, terms.upstream, gate=check.name == GATE_NAME, delay=delay)

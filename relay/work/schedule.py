@@ -28,6 +28,9 @@ UNSURE = SCHEDULE[1]
 #: Waits are spread by this share either way, so that what failed together does not come back together.
 JITTER = 0.2
 
+#: The longest that a next try is waited for, after so many failures, where nobody has named a time.
+LONGEST = tuple(wait * (1 + JITTER) for wait in SCHEDULE)
+
 
 def next_try(failures: int, now: datetime, random: Callable[[], float], *, scale: float = 1.0) -> datetime | None:
     """When to try again after this many failures; None when it is time to give up.

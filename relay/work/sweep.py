@@ -21,11 +21,14 @@ from relay.store.forwarding import revive_forwards
 from relay.store.queue import end_groups
 from relay.store.retention import KEEP, forget
 from relay.store.returning import bring_back, probe
+from relay.store.set_back import bring_back as bring_waits_back
 from relay.tracing import trace_id
+from relay.work.schedule import LONGEST
 
 log = structlog.get_logger(__name__)
 
-#: How often what should not happen is looked for: checks and dispatches that a dying process left behind.
+#: How often what should not happen is looked for: checks and dispatches that a dying process left behind, and waits
+#: that a clock wrote down which was set back since.
 HEAL_EVERY = timedelta(seconds=60)
 
 #: How often what was kept for long enough is looked for, and how many steps one turn takes at most.
@@ -124,8 +127,11 @@ class Sweep:
         return tuple(every)
 
     async def _heal(self, now: datetime) -> int:
-        if self._healed_at is not None and now - self._healed_at < HEAL_EVERY:
+        if self._healed_at is not None and timedelta() <= now - self._healed_at < HEAL_EVERY:
             return 0
+        back = await self._store.write(lambda conn: bring_waits_back(conn, LONGEST, now))
+        if back is not None:
+            log.warning("clock_set_back", seconds=back.by.total_seconds(), waits=back.waits)
 
         def unit(conn: Connection) -> int:
             found = note_dead_letters(conn, now, self._terms) + len(heal(conn, self._terms, now))
@@ -135,11 +141,11 @@ class Sweep:
         self._healed_at = now
         if healed:
             log.warning("healed", rows=healed)
-        return healed
+        return healed + (0 if back is None else back.waits)
 
     async def _forget(self, now: datetime) -> None:
         """Take back the room of what ended long ago, in small steps between which everybody else has a turn."""
-        if self._forgot_at is not None and now - self._forgot_at < FORGET_EVERY:
+        if self._forgot_at is not None and timedelta() <= now - self._forgot_at < FORGET_EVERY:
             return
         changes = rows = 0
         for _ in range(STEPS):

@@ -55,7 +55,8 @@ TOLD = {
 }
 #: What happens to the service as a whole, or to many at once, and so is about nobody.
 OF_ITS_OWN = {
-    *("allowlist_fault", "allowlist_not_read", "allowlist_refresh_failed", "deliveries_too_many", "endings_not_noted"),
+    *("allowlist_fault", "allowlist_not_read", "allowlist_refresh_failed", "clock_set_back", "deliveries_too_many"),
+    "endings_not_noted",
     *("forgotten", "healed", "leaving", "levels_moved", "listening", "lookout_turn_failed", "migration_waits"),
     *(
         "not_listening",
