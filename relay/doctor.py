@@ -39,6 +39,9 @@ EVENTS = ("pull_request", "push")
 MORE_EVENTS: Mapping[str, str] = {
     "issue_comment": "commands in comments go unheard",
     "merge_group": "a merge queue waits for its gate in vain",
+}
+#: The same of the backends' app, which may be another.
+MORE_EVENTS_OF_BACKENDS: Mapping[str, str] = {
     "repository": "that a backend's repository is back shows by the next try, which may be an hour away",
 }
 #: A secret shorter than this can be guessed.
@@ -202,9 +205,11 @@ def _database(url: str) -> tuple[Finding, _Addresses]:
 async def _at_github(
     settings: Settings, apps: Apps, github: GitHubClient, cold: ColdGitHub, addresses: _Addresses
 ) -> list[Finding]:
-    findings = await _app(cold, "app", apps.upstream, _needs_of_upstream_app(apps), EVENTS, MORE_EVENTS)
-    if apps.downstream is not apps.upstream:
-        findings += await _app(cold, "backends' app", apps.downstream, DOWNSTREAM_NEEDS, (), {})
+    two = apps.downstream is not apps.upstream
+    more = MORE_EVENTS if two else {**MORE_EVENTS, **MORE_EVENTS_OF_BACKENDS}
+    findings = await _app(cold, "app", apps.upstream, _needs_of_upstream_app(apps), EVENTS, more)
+    if two:
+        findings += await _app(cold, "backends' app", apps.downstream, DOWNSTREAM_NEEDS, (), MORE_EVENTS_OF_BACKENDS)
     if any(finding.state is State.FAULT and finding.part in {"app", "backends' app"} for finding in findings):
         return findings
     try:

@@ -357,7 +357,25 @@ def test_a_doctor_says_what_the_relay_does_without(sim: Simulator, tmp_path: Pat
     assert 0 == done.returncode, done.stdout
     assert "does not hear of issue_comment: commands in comments go unheard" in done.stdout
     assert "does not hear of merge_group: a merge queue waits for its gate in vain" in done.stdout
+    assert "does not hear of repository: that a backend's repository is back shows by the next try" in done.stdout
     assert "; without actions write, a rerun is dispatched anew" in done.stdout
+
+
+def test_a_doctor_asks_of_each_app_what_is_its_own(sim: Simulator, tmp_path: Path) -> None:
+    """Where the backends have an app of their own, it is that one which hears of their repositories."""
+    app = sim.create_app(events=EVENTS - {"repository"})
+    sim.create_upstream("up/stream")
+    theirs = sim.create_app(7, events=set())
+    for name in ("org/one", "org/four"):
+        sim.create_backend(name)
+    given = {"downstream_app_id": theirs.id, "downstream_private_key": theirs.private_key_pem}
+
+    done = crcr("doctor", cwd=tmp_path, **settings_for(sim, app, tmp_path, **given))
+
+    doubts = [line for line in done.stdout.splitlines() if "does not hear of" in line]
+    assert ["doubt  backends' app events: crcr-7 does not hear of repository"] == [
+        one.rpartition(": ")[0] for one in doubts
+    ]
 
 
 def test_the_scene_of_the_demo_covers_every_level() -> None:

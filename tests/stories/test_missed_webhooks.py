@@ -354,7 +354,7 @@ def test_upstream_under_a_new_name_is_still_looked_at(world: World) -> None:
 
 
 def test_each_of_two_apps_is_asked_for_what_it_could_not_deliver(world: World) -> None:
-    """Upstream's app and the backends' have a list of deliveries each; neither knows what the other could not deliver."""
+    """Upstream's app and the backends' have a list of deliveries each, and neither's holds what the other's does."""
     theirs = world.sim.create_app(5252)
     backend = world.backend("org/one", "L4", BY_HAND)
     late = world.sim.create_backend("late/two", listener=BY_HAND, installed=False)
