@@ -131,7 +131,7 @@ class Sweep:
             return 0
         back = await self._store.write(lambda conn: bring_waits_back(conn, LONGEST, now))
         if back is not None:
-            log.warning("clock_set_back", seconds=back.by.total_seconds(), waits=back.waits)
+            log.warning("clock_set_back", seconds=back.by.total_seconds(), rows=back.waits)
 
         def unit(conn: Connection) -> int:
             found = note_dead_letters(conn, now, self._terms) + len(heal(conn, self._terms, now))
