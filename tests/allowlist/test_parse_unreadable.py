@@ -99,10 +99,10 @@ def test_a_file_over_the_cap_is_not_looked_at():
 def test_thousands_of_entries_are_read_in_bounded_time(form):
     """Good or bad, a huge list costs a millisecond or so for each entry, however many there are."""
     started = time.process_time()
-    found = parse("L1:\n" + "".join(f"  {form.format(i)}\n" for i in range(4_000)))
+    found = parse("L1:\n" + "".join(f"  {form.format(i)}\n" for i in range(10_000)))
 
-    assert time.process_time() - started < 12
-    assert 4_000 == len(found.entries) + len({fault.line for fault in found.faults})
+    assert time.process_time() - started < 30
+    assert 10_000 == len(found.entries) + len({fault.line for fault in found.faults})
 
 
 @pytest.mark.slow

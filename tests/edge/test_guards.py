@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +20,10 @@ from relay.edge.brake import Brake
 from relay.edge.callback import PER_MINUTE
 from relay.edge.keys import MOST_BYTES
 from relay.edge.signature import sign
+from relay.github.keys import read_key
 from relay.process import create_app
 from relay.settings import DEFAULT_ISSUERS, GITHUB_ISSUER, load_settings
-from relay.simulator.keys import jwk, private_pem, rsa_key
+from relay.simulator.keys import jwk, plain_http, private_pem, rsa_key
 from relay.store.engine import Store
 from tests.conftest import Clock
 from tests.edge.callers import Issuers
@@ -30,6 +32,7 @@ T = TypeVar("T")
 SECRET, ADMIN = "the webhook's secret", "the admin's secret of some length"
 JWKS = next(anchor.jwks_url for anchor in DEFAULT_ISSUERS if anchor.issuer == GITHUB_ISSUER)
 DEEP = b'{"a":' * 100_000
+_read_once = cache(read_key)
 
 
 class CountingStore(Store):
@@ -82,7 +85,13 @@ class Service:
         self.outside = Outside()
         self.issuers = Issuers(clock)
         self.relay: Relay = build(
-            settings, now=clock.now, open_store=CountingStore, transport=lambda: self.outside, migrate=False
+            settings,
+            now=clock.now,
+            open_store=CountingStore,
+            transport=lambda: self.outside,
+            migrate=False,
+            trust=plain_http(),
+            read=_read_once,
         )
         asyncio.run(self.relay.keeper.start())
         self.http = TestClient(create_app(self.relay, "web"))

@@ -97,7 +97,7 @@ def test_a_few_histories_end_as_the_model_says(sqlite_url: str) -> None:
 @pytest.mark.timeout(0 if MORE else 120)
 def test_many_histories_end_as_the_model_says(sqlite_url: str) -> None:
     """Longer ones, and more of them."""
-    run(sqlite_url, examples=MORE or 28, steps=40, chance=MORE > 0)
+    run(sqlite_url, examples=MORE or 40, steps=40, chance=MORE > 0)
 
 
 @pytest.mark.slow
@@ -105,4 +105,4 @@ def test_many_histories_end_as_the_model_says(sqlite_url: str) -> None:
 @pytest.mark.timeout(0 if MORE else 120)
 def test_histories_end_alike_on_postgresql(postgres_url: str) -> None:
     """The rules are one code, and the statements under them are two dialects."""
-    run(postgres_url, examples=MORE or 7, steps=40, chance=MORE > 0)
+    run(postgres_url, examples=MORE or 10, steps=40, chance=MORE > 0)

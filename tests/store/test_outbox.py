@@ -254,8 +254,7 @@ def test_random_histories_of_two_workers(database_url: str) -> None:
     run_state_machine_as_test(
         OnThisDatabase,
         settings=settings(
-            # On PostgreSQL each statement takes a round trip, and the histories are the same ones.
-            max_examples=25 if database_url.startswith("sqlite") else 12,
+            max_examples=25,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

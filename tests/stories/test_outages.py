@@ -114,7 +114,7 @@ def test_one_account_without_answers_costs_the_others_nothing(world: World) -> N
 
     for backend in ill:
         assert 4 == len(backend.wait_for_runs(4))
-    assert 1 <= len(probes) <= 10  # Of twelve that wait, five times.
+    assert 1 <= len(probes) <= 5  # One of the twelve that wait, each time.
 
 
 def test_slow_answers_are_waited_for_and_not_repeated(world: World) -> None:
@@ -156,5 +156,5 @@ def test_an_hour_without_the_hud_costs_nobody_anything(world: World) -> None:
     world.idle()
 
     assert [200] * 20 == answers
-    assert 1 <= probes <= 10  # Of twenty that wait, five times.
+    assert 1 <= probes <= 5  # One of the twenty that wait, each time.
     assert 20 == len(world.sim.hud.rows)

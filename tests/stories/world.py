@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import time
 import urllib.request
 import uuid
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from relay.app import Relay, build
+from relay.app import Chance, Relay, build
 from relay.github.keys import read_key
 from relay.rotation import SecretFiles
 from relay.serving import listening_socket, serving
@@ -154,6 +155,8 @@ class World:
         self.relay = build(
             load_settings(self.environ, **settings),
             now=self.clock.now,
+            # Python's own generator is Hypothesis's while it makes up a story.
+            chance=Chance(share=random.Random().random),
             migrate=False,
             secret_files=SecretFiles.of(self.environ, seconds=0.05, **settings),
             trust=plain_http(),
