@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from relay.doctor import EVENTS, MORE_EVENTS
+from relay.doctor import EVENTS, MORE_EVENTS, MORE_EVENTS_OF_BACKENDS
 from relay.github.needs import DOWNSTREAM_NEEDS, DOWNSTREAM_OPTIONS, UPSTREAM_NEEDS
 from relay.settings import DEFAULT_ISSUERS, SECRET_FIELDS, Settings
 from relay.simulator import App, Simulator
@@ -101,7 +101,7 @@ def test_the_permissions_are_those_the_doctor_asks_for() -> None:
     for option in DOWNSTREAM_OPTIONS:
         assert f"`{option.permission}` {option.access} is optional: without it {option.without}." in words
     said_of_events = words.partition("Register a GitHub App")[2].partition("Permissions")[0]
-    assert {*EVENTS, *MORE_EVENTS} == set(re.findall(r"`([a-z_]+)`", said_of_events))
+    assert {*EVENTS, *MORE_EVENTS, *MORE_EVENTS_OF_BACKENDS} == set(re.findall(r"`([a-z_]+)`", said_of_events))
 
 
 @pytest.mark.slow
