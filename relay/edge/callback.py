@@ -10,7 +10,6 @@ import asyncio
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +27,7 @@ from relay.edge.problems import FieldFault, ProblemError, store_down
 from relay.results.binding import Refusal
 from relay.results.report import MalformedReportError, read_report
 from relay.store.engine import Store, StoreDownError
-from relay.store.reports import Accepted, Callback, KeepTerms, accept
+from relay.store.reports import Accepted, Callback, Incoming, KeepTerms
 from relay.tracing import trace_id
 
 #: 1,000 failed tests of 5 KB each, and what else a body holds.
@@ -218,9 +217,8 @@ class _Edge:
         dispatch_id = None if report.capability is None else self._capabilities.dispatch_of(report.capability)
         callback = Callback(caller, report, entry, dispatch_id)
         try:
-            result = await self._store.write(
-                partial(accept, callback=callback, terms=self._terms, now=self._now()), waited_for=True
-            )
+            incoming = Incoming(callback, self._terms, self._now())
+            result: Accepted | Refusal = await self._store.write(incoming, waited_for=True)
         except StoreDownError:
             raise store_down() from None
         if isinstance(result, Refusal):

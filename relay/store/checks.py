@@ -8,7 +8,7 @@ state (``wanted``) and the one that GitHub took (``applied``), both as hashes; w
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -47,9 +47,6 @@ TOUCHED = "+"
 #: A create that GitHub was slow with can take effect after we gave up waiting for it, and after a look that found
 #: nothing. For so long after it was sent each look asks which check runs there are. No limit is documented.
 LATE = timedelta(minutes=2)
-
-#: No backend has this name, so that nothing but the gate is marked.
-_GATE_ALONE = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +89,46 @@ def touch_head(
     Call it inside the transaction, after anything changed that a check may depend on. ``backend`` narrows the look to
     that backend's checks and the gate, where nothing else can have changed.
     """
-    names, concerned, queued = _names_due(conn, head_sha, terms)
-    one = None if backend is None else str(backend)
+    _look_at(conn, _touched(conn, head_sha, None if backend is None else {str(backend)}, terms, now), now)
+
+
+def touch_reported(
+    conn: Connection, concerned: Mapping[str, Collection[str]], terms: CheckTerms, now: datetime
+) -> None:
+    """As ``touch_head`` for several commits, on each of which these backends alone may have changed something."""
+    looks: list[tuple[Due, NewEffect]] = []
+    for head_sha in sorted(concerned):
+        looks += _touched(conn, head_sha, concerned[head_sha], terms, now)
+    _look_at(conn, looks, now)
+
+
+def _touched(
+    conn: Connection, head_sha: str, backends: Collection[str] | None, terms: CheckTerms, now: datetime
+) -> list[tuple[Due, NewEffect]]:
+    """Mark the checks that may have changed, made first where they are missing; the looks at them."""
+    names, found, queued = _names_due(conn, head_sha, terms, backends)
     # A backend that can neither show nor block here leaves the gate as it is: its reports cost no look at it.
-    gate_too = one is None or one in concerned
-    due = _mark(conn, head_sha, one, gate_too=gate_too)
+    gate_too = backends is None or bool(found)
+    due = _mark(conn, head_sha, backends, gate_too=gate_too)
     missing = names.keys() - {check.name for check in due}
-    if one is not None:
-        missing = {name for name in missing if names[name] == one or (gate_too and names[name] is None)}
+    if not gate_too:
+        missing -= {GATE_NAME}
     if missing:
         rows = [_new_row(head_sha, name, names[name], now) for name in sorted(missing)]
         conn.execute(on_conflict_do_nothing(conn, _check), rows)
-        due = _mark(conn, head_sha, one, gate_too=gate_too)
-    _look_at(conn, due, head_sha, terms, now)
+        due = _mark(conn, head_sha, backends, gate_too=gate_too)
+    looks = [(check, look(check, head_sha, terms, now)) for check in sorted(due, key=lambda check: check.id)]
     if gate_too and queued:
         # A merge group's gate says what the gates of its pull requests say.
         for group in groups_holding(conn, queued):
-            _look_at(conn, _mark(conn, group, _GATE_ALONE, gate_too=True), group, terms, now)
+            looks += [(check, look(check, group, terms, now)) for check in _mark(conn, group, (), gate_too=True)]
+    return looks
 
 
-def _look_at(conn: Connection, due: Sequence[Due], head_sha: str, terms: CheckTerms, now: datetime) -> None:
-    looks = {check: look(check, head_sha, terms, now) for check in sorted(due, key=lambda check: check.id)}
-    enqueue(conn, list(looks.values()), now)
+def _look_at(conn: Connection, looks: Sequence[tuple[Due, NewEffect]], now: datetime) -> None:
+    enqueue(conn, [effect for _, effect in looks], now)
     # A retry may be hours away, and the look at what is new would wait behind it.
-    sooner(conn, [effect.lane for check, effect in looks.items() if check.failed], now)
+    sooner(conn, [effect.lane for check, effect in looks if check.failed], now)
 
 
 def touch_backends(conn: Connection, repos: Sequence[RepoName], terms: CheckTerms, now: datetime) -> tuple[str, ...]:
@@ -200,32 +213,28 @@ def heal(conn: Connection, terms: CheckTerms, now: datetime, *, count: int = 200
 _group = _change.alias("merge_group")
 
 # Built once: a touch comes with most callbacks, and to build these costs more than to run them.
-_DISPATCHES_SHOWN = (
-    select(
-        _change.c.id,
-        _change.c.labels,
-        _dispatch.c.id.label("dispatch_id"),
-        _dispatch.c.backend,
-        _dispatch.c.level,
-        _dispatch.c.device,
-        _dispatch.c.state,
-        _change.c.number,
-        exists(_group.c.id)
-        .where(_group.c.number == _change.c.number, _group.c.kind == "merge_group", _group.c.state == "open")
-        .label("queued"),
-        _change.c.kind,
-    )
-    .select_from(
-        _change.outerjoin(
-            _dispatch,
-            and_(
-                _dispatch.c.change_id == _change.c.id,
-                _dispatch.c.purpose == "test",
-                _dispatch.c.level.in_(SHOWN_LEVELS),
-            ),
-        )
-    )
-    .where(_change.c.head_sha == bindparam("head_sha"), _change.c.state == "open", _change.c.kind.in_(CHECKED_KINDS))
+_THEIRS = and_(
+    _dispatch.c.change_id == _change.c.id, _dispatch.c.purpose == "test", _dispatch.c.level.in_(SHOWN_LEVELS)
+)
+_SHOWN = select(
+    _change.c.id,
+    _change.c.labels,
+    _dispatch.c.id.label("dispatch_id"),
+    _dispatch.c.backend,
+    _dispatch.c.level,
+    _dispatch.c.device,
+    _dispatch.c.state,
+    _change.c.number,
+    exists(_group.c.id)
+    .where(_group.c.number == _change.c.number, _group.c.kind == "merge_group", _group.c.state == "open")
+    .label("queued"),
+    _change.c.kind,
+).where(_change.c.head_sha == bindparam("head_sha"), _change.c.state == "open", _change.c.kind.in_(CHECKED_KINDS))
+
+_DISPATCHES_SHOWN = _SHOWN.select_from(_change.outerjoin(_dispatch, _THEIRS))
+# A report touches one backend's checks, and there may be a hundred others on its commit.
+_DISPATCHES_OF = _SHOWN.select_from(
+    _change.outerjoin(_dispatch, and_(_THEIRS, _dispatch.c.backend.in_(bindparam("backends", expanding=True))))
 )
 
 _MARK_ALL = (
@@ -234,16 +243,22 @@ _MARK_ALL = (
     .values(wanted=TOUCHED + func.coalesce(_check.c.wanted, ""))
     .returning(_check.c.id, _check.c.name, _check.c.written_at, _check.c.last_error)
 )
-_MARK_BACKEND = _MARK_ALL.where(_check.c.backend == bindparam("b_backend"))
-_MARK_BACKEND_AND_GATE = _MARK_ALL.where(or_(_check.c.backend == bindparam("b_backend"), _check.c.backend.is_(None)))
+_IS_THEIRS = _check.c.backend.in_(bindparam("b_backends", expanding=True))
+_MARK_BACKENDS = _MARK_ALL.where(_IS_THEIRS)
+_MARK_BACKENDS_AND_GATE = _MARK_ALL.where(or_(_IS_THEIRS, _check.c.backend.is_(None)))
 
 
-def _names_due(conn: Connection, head_sha: str, terms: CheckTerms) -> tuple[dict[str, str | None], set[str], list[int]]:
-    """The names of all checks due on this commit, each with its backend (None: the gate).
+def _names_due(
+    conn: Connection, head_sha: str, terms: CheckTerms, backends: Collection[str] | None
+) -> tuple[dict[str, str | None], set[str], list[int]]:
+    """The names of all checks due on this commit, each with its backend (None: the gate); of ``backends`` alone if set.
 
     Beside them, the backends that a check here may speak of, and the pull requests of this commit that are queued.
     """
-    rows = conn.execute(_DISPATCHES_SHOWN, {"head_sha": head_sha}).all()
+    if backends is None:
+        rows = conn.execute(_DISPATCHES_SHOWN, {"head_sha": head_sha}).all()
+    else:
+        rows = conn.execute(_DISPATCHES_OF, {"head_sha": head_sha, "backends": sorted(backends)}).all()
     names: dict[str, str | None] = {GATE_NAME: None} if rows else {}
     shown: dict[int, RepoName] = {}
     for row in rows:
@@ -270,13 +285,13 @@ def _job_names(conn: Connection, shown: dict[int, RepoName]) -> dict[str, str | 
     }
 
 
-def _mark(conn: Connection, head_sha: str, backend: str | None, *, gate_too: bool) -> list[Due]:
+def _mark(conn: Connection, head_sha: str, backends: Collection[str] | None, *, gate_too: bool) -> list[Due]:
     """Mark the checks of this commit as touched, and return them."""
-    if backend is None:
+    if backends is None:
         rows = conn.execute(_MARK_ALL, {"b_head_sha": head_sha})
     else:
-        statement = _MARK_BACKEND_AND_GATE if gate_too else _MARK_BACKEND
-        rows = conn.execute(statement, {"b_head_sha": head_sha, "b_backend": backend})
+        statement = _MARK_BACKENDS_AND_GATE if gate_too else _MARK_BACKENDS
+        rows = conn.execute(statement, {"b_head_sha": head_sha, "b_backends": sorted(backends)})
     return [Due(row.id, row.name, row.written_at, row.last_error is not None) for row in rows]
 
 

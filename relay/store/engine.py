@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError, Operationa
 
 from relay.store import postgres
 from relay.store.login import Login
+from relay.store.shared import SharedUnit
 
 T = TypeVar("T")
 
@@ -319,11 +321,8 @@ class Store:
                     begun = True
                     if self._notice is not None:
                         conn.exec_driver_sql(postgres.TAKE_TURN)
-                    for waiting in group:
-                        try:
-                            settled.append((waiting, waiting.unit(conn), None))
-                        except RefusalError as refusal:
-                            settled.append((waiting, None, refusal))
+                    for kind, together in groupby(group, key=lambda waiting: type(waiting.unit)):
+                        settled += _settle(conn, kind, list(together))
                     if postgres.announced(conn) and self._notice is not None:
                         conn.exec_driver_sql(self._notice)
             except SQLAlchemyError as error:
@@ -337,6 +336,23 @@ class Store:
                     self._file.committed()
                 return settled
         raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _settle(
+    conn: Connection, kind: type[Any], group: list[_Waiting]
+) -> list[tuple[_Waiting, Any, RefusalError | None]]:
+    """Do units of one kind that stand one behind the other: what each came to, or why it declined."""
+    if issubclass(kind, SharedUnit):
+        units: list[Any] = [waiting.unit for waiting in group]
+        values = kind.do_all(conn, units)
+        return [(waiting, value, None) for waiting, value in zip(group, values, strict=True)]
+    settled: list[tuple[_Waiting, Any, RefusalError | None]] = []
+    for waiting in group:
+        try:
+            settled.append((waiting, waiting.unit(conn), None))
+        except RefusalError as refusal:
+            settled.append((waiting, None, refusal))
+    return settled
 
 
 def _is_contention(error: SQLAlchemyError) -> bool:

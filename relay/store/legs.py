@@ -6,8 +6,9 @@ the set of reports alone, so it does not matter which replica looks, how often, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,16 +22,19 @@ from relay.store.standing import (
     JOBS,
     Attempts,
     Changed,
+    Stood,
     Told,
+    how_it_stands,
     load_attempts,
-    stand_on,
+    load_attempts_of,
     stand_on_rows,
     standing_legs,
     standing_of,
+    write_standings,
 )
 from relay.store.tables import Job, Report
 
-__all__ = ["Changed", "Told", "refold", "stand_again"]
+__all__ = ["Changed", "Said", "Told", "refold", "refold_all", "stand_again"]
 
 _job = Job.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _report = Report.__table__  # type: ignore[attr-defined]
@@ -38,8 +42,9 @@ _report = Report.__table__  # type: ignore[attr-defined]
 #: Dispatch states whose outcome is our own decision: a report is kept there and changes nothing.
 _DECIDED_BY_US = frozenset({"filtered"})
 
-_ALL_SAID: Select[Any] = select(
+_REPORTS: Select[Any] = select(
     _report.c.id,
+    _report.c.dispatch_id,
     _report.c.decides,
     _report.c.run_id,
     _report.c.run_attempt,
@@ -60,8 +65,14 @@ _ALL_SAID: Select[Any] = select(
     _report.c.total,
     _report.c.url,
     _report.c.artifact_url,
-).where(_report.c.dispatch_id == bindparam("dispatch_id"))
-_SAID = _ALL_SAID.where(_report.c.job_name == bindparam("job_name"), _report.c.run_id == bindparam("run_id"))
+)
+_ALL_SAID = _REPORTS.where(_report.c.dispatch_id == bindparam("dispatch_id"))
+# Of a matrix the same few jobs report at the same time, so this brings few rows that nobody asked for.
+_SAID = _REPORTS.where(
+    _report.c.dispatch_id.in_(bindparam("dispatch_ids", expanding=True)),
+    _report.c.job_name.in_(bindparam("job_names", expanding=True)),
+    _report.c.run_id.in_(bindparam("run_ids", expanding=True)),
+)
 
 #: What a job's row says of its leg, beside what the leg is known by.
 _DETAILS = (
@@ -96,29 +107,95 @@ _CHANGE_JOB = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A report that was just kept: the dispatch that it is of, and the job and attempt whose legs it may change."""
+
+    told: Told
+    run_id: str
+    run_attempt: int
+    job_name: str
+
+    @property
+    def job(self) -> _Job:
+        """What is folded anew for it."""
+        return self.told.id, self.run_id, self.job_name
+
+
+_Job = tuple[int, str, str]
+
+
 def refold(conn: Connection, told: Told, run_id: str, run_attempt: int, job_name: str, now: datetime) -> Changed:
     """Fold the legs of this job of this run anew, and let the dispatch stand anew on all its legs.
 
     The dispatch row must be locked by this transaction.
     """
-    attempts = load_attempts(conn, told.id)
-    said = conn.execute(_SAID, {"dispatch_id": told.id, "job_name": job_name, "run_id": run_id}).all()
-    kept = conn.execute(JOBS, {"dispatch_id": told.id}).all()
-    others = [row for row in kept if (row.run_id, row.job_name) != (run_id, job_name)]
-    mine = [row for row in kept if (row.run_id, row.job_name) == (run_id, job_name)]
-    legs, values = _fold_rows(told, said)
-    legs_changed = _write_difference(conn, mine, values)
-    if told.state in _DECIDED_BY_US:
-        return Changed(outcome=False, legs=legs_changed, settled=True)
-    if not attempts:
-        return Changed(outcome=False, legs=legs_changed, settled=told.outcome not in UNSETTLED)
-    late = told.late or _is_late(told, attempts, run_id, run_attempt)
-    if told.observed_at is not None:
-        # GitHub was asked already, and what it showed then is held against what is claimed now.
-        seen = load_seen(conn, [told.id]).get(told.id, NOTHING)
-        return stand_on_rows(conn, told, attempts, seen, now, late=late, legs_changed=legs_changed)
-    every = [*(leg for leg in legs if _decides(leg, attempts)), *standing_legs(others, attempts)]
-    return stand_on(conn, told, every, attempts, NOTHING, now, late=late, legs_changed=legs_changed)
+    return refold_all(conn, [Said(told, run_id, run_attempt, job_name)], now)[told.id]
+
+
+def refold_all(conn: Connection, kept: Sequence[Said], now: datetime) -> dict[int, Changed]:
+    """As ``refold``, for reports that were kept together; what they did to each dispatch, by its id.
+
+    Which of a dispatch's reports came first does not matter to a fold, so it is told of all of them at once.
+    """
+    if not kept:
+        return {}
+    of: defaultdict[int, list[Said]] = defaultdict(list)
+    for one in kept:
+        of[one.told.id].append(one)
+    dispatch_ids = sorted(of)
+    attempts = load_attempts_of(conn, dispatch_ids)
+    jobs = {one.job for one in kept}
+    said = _said(conn, jobs)
+    rows: defaultdict[int, list[Row[Any]]] = defaultdict(list)
+    for row in conn.execute(JOBS, {"dispatch_ids": dispatch_ids}):
+        rows[row.dispatch_id].append(row)
+    folded = {job: _fold_rows(of[job[0]][0].told, said[job]) for job in sorted(jobs)}
+    mine = [row for kept_rows in rows.values() for row in kept_rows if _job_of(row) in jobs]
+    differing = _write_differences(conn, mine, folded)
+    changed: dict[int, Changed] = {}
+    stood: list[Stood] = []
+    for dispatch_id, reports in of.items():
+        told, decisive = reports[0].told, attempts.get(dispatch_id, {})
+        legs_changed = dispatch_id in differing
+        if told.state in _DECIDED_BY_US:
+            changed[dispatch_id] = Changed(outcome=False, legs=legs_changed, settled=True)
+        elif not decisive:
+            changed[dispatch_id] = Changed(outcome=False, legs=legs_changed, settled=told.outcome not in UNSETTLED)
+        else:
+            late = told.late or any(_is_late(told, decisive, one.run_id, one.run_attempt) for one in reports)
+            if told.observed_at is not None:
+                # GitHub was asked already, and what it showed then is held against what is claimed now.
+                seen = load_seen(conn, [dispatch_id]).get(dispatch_id, NOTHING)
+                changed[dispatch_id] = stand_on_rows(
+                    conn, told, decisive, seen, now, late=late, legs_changed=legs_changed
+                )
+                continue
+            legs = [leg for one in {one.job for one in reports} for leg in folded[one][0] if _decides(leg, decisive)]
+            others = [row for row in rows[dispatch_id] if _job_of(row) not in jobs]
+            every = [*legs, *standing_legs(others, decisive)]
+            stands = how_it_stands(told, every, decisive, NOTHING, now, late=late)
+            stood.append(stands)
+            changed[dispatch_id] = Changed(stands.outcome_changed, legs_changed, stands.settled)
+    write_standings(conn, stood)
+    return changed
+
+
+def _said(conn: Connection, jobs: Collection[_Job]) -> Mapping[_Job, Sequence[Row[Any]]]:
+    """All that was reported of these jobs."""
+    said: defaultdict[_Job, list[Row[Any]]] = defaultdict(list)
+    asked = {
+        "dispatch_ids": sorted({dispatch_id for dispatch_id, _, _ in jobs}),
+        "run_ids": sorted({run_id for _, run_id, _ in jobs}),
+        "job_names": sorted({job_name for _, _, job_name in jobs}),
+    }
+    for row in conn.execute(_SAID, asked):
+        said[_job_of(row)].append(row)
+    return said
+
+
+def _job_of(row: Row[Any]) -> _Job:
+    return row.dispatch_id, row.run_id, row.job_name
 
 
 def stand_again(conn: Connection, told: Told) -> Standing | None:
@@ -142,7 +219,11 @@ def stand_again(conn: Connection, told: Told) -> Standing | None:
     return standing_of(told, every, attempts, seen)
 
 
-def _fold_rows(told: Told, said: Sequence[Row[Any]]) -> tuple[list[Leg], dict[tuple[object, ...], dict[str, object]]]:
+#: The legs of one job that may decide, and the row that each of its legs should have.
+_Folded = tuple[list[Leg], dict[tuple[object, ...], dict[str, object]]]
+
+
+def _fold_rows(told: Told, said: Sequence[Row[Any]]) -> _Folded:
     """The legs of one job, and the row each should have. Reports that decide nothing make legs that decide nothing."""
     by_id = {row.id: row for row in said}
     by_combination = {row.combination: row for row in said}
@@ -208,26 +289,29 @@ def _key(leg: Leg | Row[Any]) -> tuple[object, ...]:
     return leg.run_id, leg.run_attempt, leg.job_name, leg.combination, leg.check_run_id
 
 
-def _write_difference(
-    conn: Connection, kept: Iterable[Row[Any]], values: Mapping[tuple[object, ...], dict[str, object]]
-) -> bool:
-    """Make the job rows what they should be. What GitHub was seen to say of a job stays on its row."""
-    left = dict(values)
-    gone: list[int] = []
-    changed = False
+def _write_differences(conn: Connection, kept: Iterable[Row[Any]], folded: Mapping[_Job, _Folded]) -> set[int]:
+    """Make the rows of these jobs what they should be; the dispatches of which any was not.
+
+    What GitHub was seen to say of a job stays on its row.
+    """
+    left = {(job, key): wanted for job, (_, values) in folded.items() for key, wanted in values.items()}
+    gone: list[Row[Any]] = []
+    rows: list[dict[str, object]] = []
+    changed: set[int] = set()
     for row in kept:
-        wanted = left.pop(_key(row), None)
+        wanted = left.pop((_job_of(row), _key(row)), None)
         if wanted is None:
-            gone.append(row.id)
-            continue
-        if any(getattr(row, name) != wanted[name] for name in _DETAILS):
-            conn.execute(_CHANGE_JOB, {"b_id": row.id, **{f"b_{name}": wanted[name] for name in _DETAILS}})
-            changed = True
+            gone.append(row)
+        elif any(getattr(row, name) != wanted[name] for name in _DETAILS):
+            rows.append({"b_id": row.id, **{f"b_{name}": wanted[name] for name in _DETAILS}})
+            changed.add(row.dispatch_id)
+    if rows:
+        conn.execute(_CHANGE_JOB, rows)
     if gone:
-        conn.execute(delete(_job).where(_job.c.id.in_(gone)))
-    for wanted in left.values():
-        conn.execute(_ADD_JOB, wanted)
-    return changed or bool(gone) or bool(left)
+        conn.execute(delete(_job).where(_job.c.id.in_([row.id for row in gone])))
+    if left:
+        conn.execute(_ADD_JOB, list(left.values()))
+    return changed | {row.dispatch_id for row in gone} | {job[0] for job, _ in left}
 
 
 def _decides(leg: Leg, attempts: Attempts) -> bool:

@@ -25,9 +25,33 @@ _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
 _BRANCH = "refs/heads/"
 _MOST_BRANCHES = 5
 
+#: What a report is bound by, and what it may move. Each column costs something to read, and there are as many again.
+_READ = (
+    "id",
+    "backend",
+    "level",
+    "purpose",
+    "origin_delivery",
+    "state",
+    "terms",
+    "sent_at",
+    "started_at",
+    "give_up_at",
+    "next_deadline",
+    "concluded",
+    "concluded_at",
+    "outcome",
+    "outcome_at",
+    "legs_reported",
+    "legs_expected",
+    "late",
+    "rerun_at",
+    "observed_at",
+)
+
 _FOUND: Select[Any] = (
     select(
-        _dispatch,
+        *(_dispatch.c[name] for name in _READ),
         _change.c.head_sha,
         _change.c.number,
         _change.c.labels,
@@ -39,14 +63,14 @@ _FOUND: Select[Any] = (
     )
     .select_from(
         _dispatch.join(_change, _change.c.id == _dispatch.c.change_id).outerjoin(
-            _backend, _backend.c.repo == bindparam("caller")
+            _backend, _backend.c.repo == _dispatch.c.backend
         )
     )
     .with_for_update(of=_dispatch)
 )
 
-#: The dispatch that a capability names, with its change and what is known of ``caller``. Locks the dispatch.
-DISPATCH_BY_ID = _FOUND.where(_dispatch.c.id == bindparam("dispatch_id"))
+#: The dispatches that capabilities name, with their changes and what is known of their backends. Locks the dispatches.
+DISPATCHES_BY_ID = _FOUND.where(_dispatch.c.id.in_(bindparam("dispatch_ids", expanding=True))).order_by(_dispatch.c.id)
 
 #: The dispatch to ``caller`` that a delivery id names. A night's row has a name of ours there, which no caller may use.
 DISPATCH_BY_DELIVERY = _FOUND.where(

@@ -1,35 +1,36 @@
 """Callbacks in SQL: one transaction takes a callback, decides on it, and keeps it with all that follows from it.
 
-The dispatch row is locked first, so that two replicas cannot fold the same legs at once. A refusal writes nothing,
-but for what others must hear of: ids that are not known yet are asked for, and another identity is noted.
+Callbacks that come into one transaction are taken together: each is decided on by itself, and then one statement reads
+or writes what is needed for all. The dispatch rows are locked first, so that two replicas cannot fold the same legs at
+once. A refusal writes nothing, but for what others must hear of: ids that are not known yet are asked for, and another
+identity is noted.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection, Row, Select, bindparam, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from allowlist.model import Entry, Level
-from relay.edge.oidc import VerifiedCaller
-from relay.effects import forward_hud, pin_backend
+from allowlist.model import Level, RepoName
+from relay.effects import NewEffect, forward_hud, pin_backend
 from relay.results.binding import Bound, KnownDispatch, PinnedIds, Refusal, bind
-from relay.results.failures import FailedTest
-from relay.results.report import IncomingReport
-from relay.store.checks import SHOWN_LEVELS, CheckTerms, touch_head
-from relay.store.legs import Told, refold
-from relay.store.nights import DISPATCH_BY_DELIVERY, DISPATCH_BY_ID, confirm, night, nightly_subject
+from relay.store.checks import SHOWN_LEVELS, CheckTerms, touch_reported
+from relay.store.legs import Changed, Said, Told, refold_all
+from relay.store.nights import DISPATCH_BY_DELIVERY, DISPATCHES_BY_ID, confirm, night, nightly_subject
 from relay.store.observing import OBSERVED_LEVELS, first_look
 from relay.store.outbox import enqueue, on_conflict_do_nothing
+from relay.store.report_rows import Callback, differences, report_values, test_values
+from relay.store.shared import SharedUnit
 from relay.store.tables import Backend, Dispatch, Report, TestResult
 from relay.terms import Terms
 
-__all__ = ["Accepted", "Callback", "KeepTerms", "accept", "confirm", "nightly_subject"]
+__all__ = ["Accepted", "Callback", "Incoming", "KeepTerms", "accept", "confirm", "nightly_subject"]
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
@@ -44,16 +45,6 @@ NOT_YET = "not_pinned_yet"
 
 #: The refusal that an admin must hear of: somebody else may sit under a backend's name.
 OTHER_IDENTITY = "identity_changed"
-
-
-@dataclass(frozen=True, slots=True)
-class Callback:
-    """A callback that was authenticated and read. ``dispatch_id`` is what its capability names, if it is ours."""
-
-    caller: VerifiedCaller
-    report: IncomingReport
-    entry: Entry
-    dispatch_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +75,7 @@ _SEEN: Select[Any] = select(
     _backend.c.owner_id,
     _backend.c.private,
     _backend.c.last_seen_at,
-).where(_backend.c.repo == bindparam("caller"))
+).where(_backend.c.repo.in_(bindparam("callers", expanding=True)))
 
 _NOTE_ERROR = (
     update(_backend)
@@ -95,59 +86,116 @@ _NOTE_ERROR = (
     .values(last_error=bindparam("b_error"), last_error_at=bindparam("b_now", type_=_backend.c.last_error_at.type))
 )
 
-_ADD_REPORT = {
-    "sqlite": sqlite.insert(_report).on_conflict_do_nothing(index_elements=["digest"]).returning(_report.c.id),
-    "postgresql": postgresql.insert(_report).on_conflict_do_nothing(index_elements=["digest"]).returning(_report.c.id),
+_ADD_REPORTS: Mapping[str, Any] = {
+    name: dialect.insert(_report)
+    .on_conflict_do_nothing(index_elements=["digest"])
+    .returning(_report.c.id, _report.c.digest)
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
 }
+_ADD_TESTS = insert(_test_result)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming(SharedUnit):
+    """A callback that is to be kept or refused; ``now`` is when it came."""
+
+    callback: Callback
+    terms: KeepTerms
+    now: datetime
+
+    @classmethod
+    def do_all(cls, conn: Connection, units: Sequence[Self]) -> Sequence[Accepted | Refusal]:
+        """What becomes of each."""
+        found = _find(conn, [unit.callback for unit in units])
+        seen = _seen(conn, units, found)
+        refused: dict[int, Refusal] = {}
+        kept: list[_Kept] = []
+        told: dict[int, Told] = {}
+        for place, (unit, row) in enumerate(zip(units, found, strict=True)):
+            bound = _bind(unit, row, told, seen.get(str(unit.callback.caller.repo)))
+            if isinstance(bound, Refusal):
+                refused[place] = bound
+                _note_refusal(conn, unit, bound)
+                continue
+            kept.append(_keep(conn, place, unit, bound, row, told))
+        accepted = _write(conn, kept, seen)
+        return [refused.get(place) or accepted[place] for place in range(len(units))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A callback that is not refused, and the row that it becomes."""
+
+    place: int
+    unit: Incoming
+    bound: Bound
+    found: Row[Any]
+    told: Told
+    notes: tuple[str, ...]
+    values: Mapping[str, object]
 
 
 def accept(conn: Connection, callback: Callback, terms: KeepTerms, now: datetime) -> Accepted | Refusal:
     """Keep one callback, once: whatever is wrong with it is a Refusal, and then nothing of it was consumed."""
-    caller, report = callback.caller, callback.report
-    found = None if report.self_reported else _find(conn, callback)
-    seen = found if found is not None else conn.execute(_SEEN, {"caller": str(caller.repo)}).first()
-    known = None if found is None else _known(found)
-    bound = bind(
-        caller,
-        report,
+    return Incoming.do_all(conn, [Incoming(callback, terms, now)])[0]
+
+
+def _find(conn: Connection, callbacks: Sequence[Callback]) -> list[Row[Any] | None]:
+    """The dispatch that each speaks of, locked; None for a self-report and where there is none."""
+    named = sorted({one.dispatch_id for one in callbacks if one.dispatch_id is not None})
+    by_id = {row.id: row for row in conn.execute(DISPATCHES_BY_ID, {"dispatch_ids": named})} if named else {}
+    found: list[Row[Any] | None] = []
+    for one in callbacks:
+        if one.report.self_reported:
+            found.append(None)
+        elif one.report.capability is not None:
+            found.append(None if one.dispatch_id is None else by_id.get(one.dispatch_id))
+        else:
+            asked = {"caller": str(one.caller.repo), "delivery_id": one.report.delivery_id}
+            found.append(conn.execute(DISPATCH_BY_DELIVERY, asked).first())
+    return found
+
+
+def _seen(conn: Connection, units: Sequence[Incoming], found: Sequence[Row[Any] | None]) -> dict[str, Row[Any]]:
+    """What is known of each caller. Most call about a dispatch of their own, and that was read with it."""
+    seen = {row.backend: row for row in found if row is not None and row.seen_repo is not None}
+    others = {str(unit.callback.caller.repo) for unit in units} - seen.keys()
+    if others:
+        seen |= {row.seen_repo: row for row in conn.execute(_SEEN, {"callers": sorted(others)})}
+    return seen
+
+
+def _bind(unit: Incoming, row: Row[Any] | None, told: dict[int, Told], seen: Row[Any] | None) -> Bound | Refusal:
+    callback = unit.callback
+    known = None
+    if row is not None:
+        told[row.id] = told.get(row.id) or _told(row)
+        known = KnownDispatch(row.backend, Level(row.level), told[row.id].terms, row.give_up_at)
+    return bind(
+        callback.caller,
+        callback.report,
         callback.entry,
         dispatch=known,
         capability_is_ours=callback.dispatch_id is not None,
         pinned=PinnedIds() if seen is None else PinnedIds(seen.repository_id, seen.owner_id),
-        now=now,
+        now=unit.now,
     )
-    if isinstance(bound, Refusal):
-        if bound.code == NOT_YET:
-            enqueue(conn, [pin_backend(caller.repo)], now)
-        if bound.code == OTHER_IDENTITY:
-            conn.execute(_NOTE_ERROR, {"b_repo": str(caller.repo), "b_error": bound.detail, "b_now": now})
-        return bound
-    if found is None:
-        found = night(conn, caller.repo, report, callback.entry, terms.checks.upstream, now)
-    told = _told(found, Terms.from_json(found.terms) if known is None else known.terms)
-    return _keep(conn, callback, bound, found, told, seen, terms, now)
 
 
-def _find(conn: Connection, callback: Callback) -> Row[Any] | None:
-    repo = str(callback.caller.repo)
-    if callback.report.capability is None:
-        parameters = {"caller": repo, "delivery_id": callback.report.delivery_id}
-        return conn.execute(DISPATCH_BY_DELIVERY, parameters).first()
-    if callback.dispatch_id is None:
-        return None
-    return conn.execute(DISPATCH_BY_ID, {"caller": repo, "dispatch_id": callback.dispatch_id}).first()
+def _note_refusal(conn: Connection, unit: Incoming, refusal: Refusal) -> None:
+    repo = unit.callback.caller.repo
+    if refusal.code == NOT_YET:
+        enqueue(conn, [pin_backend(repo)], unit.now)
+    if refusal.code == OTHER_IDENTITY:
+        conn.execute(_NOTE_ERROR, {"b_repo": str(repo), "b_error": refusal.detail, "b_now": unit.now})
 
 
-def _known(row: Row[Any]) -> KnownDispatch:
-    return KnownDispatch(row.backend, Level(row.level), Terms.from_json(row.terms), row.give_up_at)
-
-
-def _told(row: Row[Any], terms: Terms) -> Told:
+def _told(row: Row[Any]) -> Told:
     return Told(
         id=row.id,
         state=row.state,
         purpose=row.purpose,
-        terms=terms,
+        terms=Terms.from_json(row.terms),
         sent_at=row.sent_at,
         started_at=row.started_at,
         next_deadline=row.next_deadline,
@@ -165,140 +213,106 @@ def _told(row: Row[Any], terms: Terms) -> Told:
 
 
 def _keep(
-    conn: Connection,
-    callback: Callback,
-    bound: Bound,
-    found: Row[Any],
-    told: Told,
-    seen: Row[Any] | None,
-    terms: KeepTerms,
-    now: datetime,
-) -> Accepted:
+    conn: Connection, place: int, unit: Incoming, bound: Bound, row: Row[Any] | None, told: dict[int, Told]
+) -> _Kept:
+    callback = unit.callback
     caller, report = callback.caller, callback.report
-    notes = (*report.notes, *(() if report.self_reported else _differences(report, found)))
-    values = _report_values(callback, bound, found.id, notes, now)
-    report_id = conn.execute(_ADD_REPORT[conn.dialect.name], values).scalar()
-    _note_seen(conn, caller, seen, now)
-    if report_id is None:
-        return Accepted(
-            found.id, found.origin_delivery, found.head_sha, True, bound.decides, bound.reason, notes, effects=False
-        )
-    if report.failed_tests:
-        conn.execute(insert(_test_result), [_test_values(report_id, test) for test in report.failed_tests])
-    changed = refold(conn, told, bound.run_id, bound.run_attempt, report.job_name, now)
-    # Once the outcome stands, what other legs say still belongs into the check's text.
-    shows = changed.outcome or (changed.legs and (changed.settled or terms.checks.per_job))
-    # A dispatch of a level that neither shows nor blocks is part of no check, whatever becomes of it.
-    touches = bound.decides and shows and found.purpose == "test" and found.level in SHOWN_LEVELS
-    if touches:
-        touch_head(conn, found.head_sha, terms.checks, now, backend=caller.repo)
-    effects = [forward_hud(report_id, found.id, report.job_name)] if terms.hud else []
-    if changed.outcome and changed.settled and found.purpose == "test" and found.level in OBSERVED_LEVELS:
-        effects.append(first_look(found.id, caller.repo, found.level))
+    found = row or night(conn, caller.repo, report, callback.entry, unit.terms.checks.upstream, unit.now)
+    told[found.id] = told.get(found.id) or _told(found)
+    notes = (*report.notes, *(() if report.self_reported else differences(report, found)))
+    values = report_values(callback, bound, found.id, notes, unit.now)
+    return _Kept(place, unit, bound, found, told[found.id], notes, values)
+
+
+def _write(conn: Connection, kept: Sequence[_Kept], seen: Mapping[str, Row[Any]]) -> dict[int, Accepted]:
+    """Write what is to be kept, with all that follows from it; what the caller of each is told, by its place."""
+    if not kept:
+        return {}
+    # The first of those that say the same is the one that is new, as if each had come alone.
+    first = {one.values["digest"]: one for one in reversed(kept)}
+    added = conn.execute(_ADD_REPORTS[conn.dialect.name], [one.values for one in reversed(first.values())])
+    new = {first[row.digest].place: int(row.id) for row in added}
+    _note_seen(conn, kept, seen)
+    fresh = [one for one in kept if one.place in new]
+    tests = [test_values(new[one.place], test) for one in fresh for test in one.unit.callback.report.failed_tests]
+    if tests:
+        conn.execute(_ADD_TESTS, tests)
+    said = [Said(one.told, one.bound.run_id, one.bound.run_attempt, one.unit.callback.report.job_name) for one in fresh]
+    now = kept[-1].unit.now
+    changed = refold_all(conn, said, now)
+    touching = [one for one in fresh if _touches(one, changed[one.found.id])]
+    backends: defaultdict[str, set[str]] = defaultdict(set)
+    for one in touching:
+        backends[one.found.head_sha].add(one.found.backend)
+    if backends:
+        touch_reported(conn, backends, kept[-1].unit.terms.checks, now)
+    effects = [*_forwards(fresh, new), *_looks(fresh, changed)]
     if effects:
         enqueue(conn, effects, now)
+    touched = {one.place for one in touching}
+    return {one.place: _accepted(one, new=one.place in new, touches=one.place in touched) for one in kept}
+
+
+def _touches(one: _Kept, changed: Changed) -> bool:
+    """Whether a check may say something else now."""
+    # Once the outcome stands, what other legs say still belongs into the check's text.
+    shows = changed.outcome or (changed.legs and (changed.settled or one.unit.terms.checks.per_job))
+    # A dispatch of a level that neither shows nor blocks is part of no check, whatever becomes of it.
+    return one.bound.decides and shows and one.found.purpose == "test" and one.found.level in SHOWN_LEVELS
+
+
+def _forwards(fresh: Iterable[_Kept], new: Mapping[int, int]) -> list[NewEffect]:
+    return [
+        forward_hud(new[one.place], one.found.id, one.unit.callback.report.job_name)
+        for one in fresh
+        if one.unit.terms.hud
+    ]
+
+
+def _looks(fresh: Iterable[_Kept], changed: Mapping[int, Changed]) -> list[NewEffect]:
+    """A first look at the runs of each dispatch whose outcome now stands."""
+    rows = {one.found.id: one.found for one in fresh}
+    return [
+        first_look(row.id, RepoName.parse(row.backend), row.level)
+        for row in rows.values()
+        if changed[row.id].outcome
+        and changed[row.id].settled
+        and row.purpose == "test"
+        and row.level in OBSERVED_LEVELS
+    ]
+
+
+def _accepted(one: _Kept, *, new: bool, touches: bool) -> Accepted:
     return Accepted(
-        found.id,
-        found.origin_delivery,
-        found.head_sha,
-        False,
-        bound.decides,
-        bound.reason,
-        notes,
-        effects=touches or terms.hud or report.self_reported,
+        dispatch_id=one.found.id,
+        origin=one.found.origin_delivery,
+        head_sha=one.found.head_sha,
+        replayed=not new,
+        decides=one.bound.decides,
+        reason=one.bound.reason,
+        notes=one.notes,
+        effects=new and (touches or one.unit.terms.hud or one.unit.callback.report.self_reported),
     )
 
 
-def _differences(report: IncomingReport, found: Row[Any]) -> list[str]:
-    """Where the body repeats the change otherwise than it is on record. Noted, and never followed."""
-    notes: list[str] = []
-    echo = report.echo
-    if echo.head_sha is not None and echo.head_sha.lower() != found.head_sha:
-        notes.append(f"the body names the commit {echo.head_sha!r}, this dispatch is of {found.head_sha}")
-    if echo.number is not None and found.number is not None and echo.number != found.number:
-        notes.append(f"the body names pull request {echo.number}, this dispatch is of {found.number}")
-    if echo.labels:
-        added = sorted(set(echo.labels) - set(json.loads(found.labels)))
-        notes.extend(f"the body names the label {label!r}, which the change does not have" for label in added)
-    return notes
-
-
-def _report_values(
-    callback: Callback, bound: Bound, dispatch_id: int, notes: tuple[str, ...], now: datetime
-) -> dict[str, object]:
-    caller, report = callback.caller, callback.report
-    combination = report.combination.id
-    same = (
-        str(dispatch_id),
-        str(caller.repo),
-        bound.run_id,
-        str(bound.run_attempt),
-        report.job_name,
-        combination,
-        report.check_run_id or "",
-        report.status.value,
-        "" if report.conclusion is None else report.conclusion.value,
-        report.fingerprint,
-    )
-    return {
-        "digest": hashlib.sha256(json.dumps(same).encode()).hexdigest(),
-        "dispatch_id": dispatch_id,
-        "backend": str(caller.repo),
-        "issuer": caller.issuer,
-        "event_name": caller.event_name,
-        "decides": bound.decides,
-        "decides_reason": bound.reason,
-        "run_id": bound.run_id,
-        "run_attempt": bound.run_attempt,
-        "job_name": report.job_name,
-        "combination": combination,
-        "backend_version": report.combination.backend_version,
-        "suite_version": report.combination.suite_version,
-        "environment": report.combination.environment_json,
-        "check_run_id": report.check_run_id,
-        "status": report.status.value,
-        "conclusion": None if report.conclusion is None else report.conclusion.value,
-        "received_at": now,
-        "claimed_started_at": report.started_at,
-        "claimed_completed_at": report.completed_at,
-        "passed": report.counts.passed,
-        "failed": report.counts.failed,
-        "skipped": report.counts.skipped,
-        "total": report.counts.total,
-        "errors": report.counts.errors,
-        "suite_digest": None,
-        "expected_jobs": report.expected_jobs,
-        "failure_class": report.failure_class,
-        "workflow_name": report.workflow_name,
-        "url": report.url,
-        "artifact_url": report.artifact_url,
-        "jti": caller.jti,
-        "notes": json.dumps(notes),
-        "body": report.body,
-    }
-
-
-def _test_values(report_id: int, test: FailedTest) -> dict[str, object]:
-    return {
-        "report_id": report_id,
-        "name": test.name,
-        "classname": test.classname,
-        "message": test.message,
-        "stacktrace": test.stacktrace,
-        "duration": test.duration,
-    }
-
-
-def _note_seen(conn: Connection, caller: VerifiedCaller, seen: Row[Any] | None, now: datetime) -> None:
-    """When the backend was last heard of; and that it is private, as soon as a token says so."""
-    if seen is None or seen.seen_repo is None:
-        values = {"repo": str(caller.repo), "private": caller.private, "last_seen_at": now}
-        conn.execute(on_conflict_do_nothing(conn, _backend), values)
-        return
-    hides = caller.private and not seen.private
-    if hides or seen.last_seen_at is None or now - seen.last_seen_at >= SEEN_EVERY:
-        conn.execute(
-            update(_backend)
-            .where(_backend.c.repo == str(caller.repo))
-            .values(last_seen_at=now, private=seen.private or caller.private)
-        )
+def _note_seen(conn: Connection, kept: Iterable[_Kept], seen: Mapping[str, Row[Any]]) -> None:
+    """When each backend was last heard of; and that it is private, as soon as a token says so."""
+    private: dict[str, bool] = {}
+    heard: dict[str, datetime] = {}
+    for one in kept:
+        repo = str(one.unit.callback.caller.repo)
+        private[repo] = private.get(repo, False) or one.unit.callback.caller.private
+        heard[repo] = one.unit.now
+    for repo, now in heard.items():
+        known = seen.get(repo)
+        if known is None:
+            values = {"repo": repo, "private": private[repo], "last_seen_at": now}
+            conn.execute(on_conflict_do_nothing(conn, _backend), values)
+            continue
+        hides = private[repo] and not known.private
+        if hides or known.last_seen_at is None or now - known.last_seen_at >= SEEN_EVERY:
+            conn.execute(
+                update(_backend)
+                .where(_backend.c.repo == repo)
+                .values(last_seen_at=now, private=known.private or private[repo])
+            )

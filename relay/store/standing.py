@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -64,19 +64,31 @@ class Attempt:
 
 Attempts = Mapping[tuple[str, int], Attempt]
 
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """How a dispatch stands after a look at all of its legs; ``row`` is what is to be written of it, if anything."""
+
+    outcome_changed: bool
+    settled: bool
+    row: Mapping[str, object] | None
+
+
 _ATTEMPTS = (
     select(
+        _report.c.dispatch_id,
         _report.c.run_id,
         _report.c.run_attempt,
         func.max(_report.c.expected_jobs).label("claim"),
         func.min(case((_report.c.status == "in_progress", _report.c.received_at))).label("started_at"),
         func.min(_report.c.received_at).label("began_at"),
     )
-    .where(_report.c.dispatch_id == bindparam("dispatch_id"), _report.c.decides)
-    .group_by(_report.c.run_id, _report.c.run_attempt)
+    .where(_report.c.dispatch_id.in_(bindparam("dispatch_ids", expanding=True)), _report.c.decides)
+    .group_by(_report.c.dispatch_id, _report.c.run_id, _report.c.run_attempt)
 )
 
-JOBS: Select[Any] = select(_job).where(_job.c.dispatch_id == bindparam("dispatch_id"))
+#: The jobs of some dispatches.
+JOBS: Select[Any] = select(_job).where(_job.c.dispatch_id.in_(bindparam("dispatch_ids", expanding=True)))
 
 _SHOW_JOB = update(_job).where(_job.c.id == bindparam("b_id")).values(observed=bindparam("b_observed"))
 
@@ -90,8 +102,16 @@ _CHANGE_DISPATCH = (
 
 def load_attempts(conn: Connection, dispatch_id: int) -> Attempts:
     """The attempts that decide of one dispatch, by run and number."""
-    rows = conn.execute(_ATTEMPTS, {"dispatch_id": dispatch_id})
-    return {(row.run_id, row.run_attempt): Attempt(row.claim, row.started_at, row.began_at) for row in rows}
+    return load_attempts_of(conn, [dispatch_id]).get(dispatch_id, {})
+
+
+def load_attempts_of(conn: Connection, dispatch_ids: Sequence[int]) -> dict[int, Attempts]:
+    """The attempts that decide of each of these dispatches; one of which nothing decides is missing."""
+    found: dict[int, dict[tuple[str, int], Attempt]] = {}
+    for row in conn.execute(_ATTEMPTS, {"dispatch_ids": dispatch_ids}):
+        attempt = Attempt(row.claim, row.started_at, row.began_at)
+        found.setdefault(row.dispatch_id, {})[row.run_id, row.run_attempt] = attempt
+    return dict(found)
 
 
 def standing_legs(rows: Iterable[Row[Any]], attempts: Attempts) -> list[Leg]:
@@ -159,15 +179,16 @@ def stand_on(
     legs_changed: bool,
 ) -> Changed:
     """Let the dispatch stand on these legs. Its row must be locked, and something of it must be reported."""
-    standing = standing_of(told, legs, attempts, seen)
-    return _write_standing(conn, told, standing, attempts, late, legs_changed, now)
+    stood = how_it_stands(told, legs, attempts, seen, now, late=late)
+    write_standings(conn, [stood])
+    return Changed(outcome=stood.outcome_changed, legs=legs_changed, settled=stood.settled)
 
 
 def stand_on_rows(
     conn: Connection, told: Told, attempts: Attempts, seen: Seen, now: datetime, *, late: bool, legs_changed: bool
 ) -> Changed:
     """Let the dispatch stand on its legs as they are kept, and note on each how GitHub shows it."""
-    rows = conn.execute(JOBS, {"dispatch_id": told.id}).all()
+    rows = conn.execute(JOBS, {"dispatch_ids": [told.id]}).all()
     shown = seen.of_legs(rows)
     differing = [{"b_id": row.id, "b_observed": shown[row.id]} for row in rows if row.observed != shown[row.id]]
     if differing:
@@ -191,15 +212,11 @@ def _deadline(told: Told, begins: Mapping[str, datetime]) -> datetime:
     return min(own, most)
 
 
-def _write_standing(
-    conn: Connection,
-    told: Told,
-    standing: Standing,
-    attempts: Attempts,
-    late: bool,
-    legs_changed: bool,
-    now: datetime,
-) -> Changed:
+def how_it_stands(
+    told: Told, legs: Iterable[Leg], attempts: Attempts, seen: Seen, now: datetime, *, late: bool
+) -> Stood:
+    """What these legs make of the dispatch, of which something must be reported. Writes nothing."""
+    standing = standing_of(told, legs, attempts, seen)
     settled = standing.outcome not in UNSETTLED
     begins = _newest_begins(attempts)
     deadline = None if settled else _deadline(told, begins)
@@ -214,6 +231,14 @@ def _write_standing(
         "next_deadline": deadline,
         "late": late,
     }
+    row = None
     if any(getattr(told, name) != wanted[name] for name in _STANDING):
-        conn.execute(_CHANGE_DISPATCH, {"b_id": told.id, **{f"b_{name}": wanted[name] for name in _STANDING}})
-    return Changed(outcome=outcome_changed, legs=legs_changed, settled=settled)
+        row = {"b_id": told.id, **{f"b_{name}": wanted[name] for name in _STANDING}}
+    return Stood(outcome_changed, settled, row)
+
+
+def write_standings(conn: Connection, stood: Iterable[Stood]) -> None:
+    """Write how dispatches stand, where that has changed. Their rows must be locked."""
+    rows = [one.row for one in stood if one.row is not None]
+    if rows:
+        conn.execute(_CHANGE_DISPATCH, rows)
