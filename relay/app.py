@@ -24,7 +24,7 @@ from relay.figures import Figures
 from relay.github.client import GitHubClient
 from relay.github.http import AsyncClient, OpenTransport, new_http_client, new_http_pool
 from relay.github.keys import Apps, read_key
-from relay.hud import HudClient
+from relay.hud import HudClient, open_way
 from relay.metrics import Metrics
 from relay.perform import GitHubPerformer, Sites
 from relay.rotation import NO_FILES, Rotation, SecretFiles
@@ -275,8 +275,8 @@ def _hud(
 ) -> HudClient | None:
     if settings.hud_api_url is None or settings.hud_key is None:
         return None
-    http = new_http_pool(user_agent=agent, transport=transport, trust=trust)
-    return HudClient(http, url=settings.hud_api_url, key=settings.hud_key.get_secret_value(), now=now)
+    http = open_way(settings.hud_api_url, agent, transport, trust)
+    return HudClient(http, url=settings.hud_api_url, key=settings.hud_key.get_secret_value(), now=now, agent=agent)
 
 
 async def _fetch(http: AsyncClient, url: str) -> bytes:

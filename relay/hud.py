@@ -6,17 +6,30 @@ A HUD that is down, slow or refuses never changes what a caller is told: forward
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Protocol
+from urllib.request import getproxies
 
 from pydantic_core import to_json
 
 from relay.clock import Now
 from relay.github.errors import clean
-from relay.github.http import AsyncClient, HTTPError, HttpPool, InvalidURL, Request
+from relay.github.http import (
+    AsyncClient,
+    HTTPError,
+    HttpPool,
+    InvalidURL,
+    OpenTransport,
+    Request,
+    create_ssl_context,
+    new_http_pool,
+)
+from relay.posting import Posted, Poster
 
 _MOST_WAIT = timedelta(hours=24)
 _WHOLE_CALL_SECONDS = 15.0
@@ -76,13 +89,15 @@ def build_body(facts: ForwardFacts) -> bytes:
 
 
 class HudClient:
-    """The HUD over HTTP."""
+    """The HUD over HTTP: by a ``poster``, which costs little, or by a client that can do what that one cannot."""
 
-    def __init__(self, http: AsyncClient | HttpPool, *, url: str, key: str, now: Now) -> None:
-        self._pool = http if isinstance(http, HttpPool) else HttpPool([http])
-        self._url = f"{url.rstrip('/')}/crcr/results"
+    def __init__(self, http: AsyncClient | HttpPool | Poster, *, url: str, key: str, now: Now, agent: str = "") -> None:
+        self._http = HttpPool([http]) if isinstance(http, AsyncClient) else http
+        self._url = results_url(url)
         # Requests are built without the client's help, which takes half the time; these it would have added.
-        usual = {name: http.headers[name] for name in ("user-agent", "accept", "accept-encoding")}
+        usual = {"user-agent": agent, "accept": "*/*", "accept-encoding": "identity"}
+        if isinstance(self._http, HttpPool):
+            usual = {name: self._http.headers[name] for name in ("user-agent", "accept", "accept-encoding")}
         self._headers = {**usual, "x-hud-internal-bot": key, "content-type": "application/json"}
         self._now = now
 
@@ -92,20 +107,41 @@ class HudClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._pool.aclose()
+        await self._http.aclose()
 
     async def forward(self, facts: ForwardFacts) -> None:
         """Send one report; see ``Hud``."""
         try:
-            request = Request("POST", self._url, content=build_body(facts), headers=self._headers)
             async with asyncio.timeout(_WHOLE_CALL_SECONDS):
-                with self._pool.lend() as http:
-                    answer = await http.send(request)
+                answer = await self._post(build_body(facts))
         except InvalidURL as error:
             raise HudRefusedError("CRCR_HUD_API_URL cannot be used as a URL.") from error
+        except ValueError as error:
+            raise HudRefusedError("CRCR_HUD_KEY cannot be sent in a header.") from error
         except (HTTPError, OSError) as error:
             raise HudRetryError(f"The HUD did not answer: {type(error).__name__}.") from error
-        judge(answer.status_code, answer.headers, answer.text[:2_000], self._now())
+        judge(answer.status, answer.headers, answer.text[:2_000], self._now())
+
+    async def _post(self, body: bytes) -> Posted:
+        if isinstance(self._http, Poster):
+            return await self._http.post(self._http.head(self._headers), body)
+        request = Request("POST", self._url, content=body, headers=self._headers)
+        with self._http.lend() as http:
+            answer = await http.send(request)
+        return Posted(answer.status_code, answer.headers, answer.text)
+
+
+def open_way(url: str, agent: str, transport: OpenTransport | None, trust: ssl.SSLContext | None) -> HttpPool | Poster:
+    """What posts to the HUD at this URL: the cheap way, unless a proxy or whoever watches stands between us and it."""
+    if transport is None and not getproxies():
+        with contextlib.suppress(ValueError):
+            return Poster(results_url(url), trust=trust or create_ssl_context())
+    return new_http_pool(user_agent=agent, transport=transport, trust=trust)
+
+
+def results_url(url: str) -> str:
+    """Where results are posted to, at the HUD of this URL."""
+    return f"{url.rstrip('/')}/crcr/results"
 
 
 def judge(status: int, headers: Mapping[str, str], text: str, now: datetime) -> None:

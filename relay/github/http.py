@@ -39,6 +39,7 @@ __all__ = [
     "Request",
     "Response",
     "TimeoutException",
+    "create_ssl_context",
     "new_http_client",
     "new_http_pool",
 ]
