@@ -2,28 +2,33 @@
 
 All waits are kept as the time at which they end. So somebody keeps beside them how late it was: where that lies in the
 future, the clock was set back, and each wait that was counted from there ends as much sooner. Every column that makes
-somebody wait is named here; times that a person has named (pauses, demotions) stand as they are.
+somebody wait for a try, a probe or a turn is named here. Who ends such a wait too early is told so once more; therefore
+deadlines stand as they are, and so do times that a person has named: should it be this machine's clock that is wrong,
+and behind, gates would be let go before their backends had their time. Leases are looked at by themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, select, update
 
 from relay.store.claiming import LEASE
 from relay.store.conflict import on_conflict_do_nothing
-from relay.store.tables import Attempt, Change, Check, Dispatch, Effect
+from relay.store.tables import Attempt, Check, Effect
 from relay.store.tables_gaps import Gap, Turn
 from relay.store.tables_limits import Circuit, Pacing
 
 _effect: Any = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _attempt: Any = Attempt.__table__  # type: ignore[attr-defined]
-_dispatch: Any = Dispatch.__table__  # type: ignore[attr-defined]
 _turn: Any = Turn.__table__  # type: ignore[attr-defined]
+
+# As the partial index has it.
+_IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
 
 #: Clocks of replicas differ a little, and what is less than this is no long wait.
 TOLERANCE = timedelta(minutes=1)
@@ -42,15 +47,10 @@ _WAITS: tuple[tuple[Any, str], ...] = (
 )
 # Moments from which waits are counted when they are looked at.
 _BEGINNINGS: tuple[tuple[Any, str], ...] = (
-    (Change, "created_at"),
-    (Change, "received_at"),
-    (Check, "written_at"),
     (Check, "create_sent_at"),
-    (Circuit, "since"),
     (Gap, "asking_at"),
     (Gap, "asked_at"),
 )
-_DISPATCHED = ("created_at", "sent_at", "started_at", "outcome_at", "observed_at", "rerun_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def bring_back(conn: Connection, longest: Sequence[timedelta], now: datetime) ->
     if before is None or before <= now + TOLERANCE:
         return None
     by = before - now
-    waits = _cut_tries(conn, by, longest, now) + _cut_leases(conn, now) + _cut_deadlines(conn, by, now)
+    waits = _cut_tries(conn, by, longest, now)
     for table, name in _WAITS:
         waits += _cut(conn, table, name, by, now)
     for table, name in _BEGINNINGS:
@@ -127,46 +127,33 @@ def _cut_tries(conn: Connection, by: timedelta, longest: Sequence[timedelta], no
     return _write(conn, _TRY, values)
 
 
-def _cut_leases(conn: Connection, now: datetime) -> int:
-    """Whoever has claimed them may still be at work, so that these end no sooner than a lease of now."""
-    too_long = and_(_effect.c.state == "running", _effect.c.lease > now + LEASE)
-    return int(conn.execute(update(_effect).where(too_long).values(lease=now + LEASE)).rowcount)
-
-
-_DEADLINES = ("give_up_at", "next_deadline")
-_TOLD = (
-    update(_dispatch)
-    .where(_dispatch.c.id == bindparam("b_id"))
-    .values({name: bindparam(f"b_{name}", type_=_TIME) for name in (*_DISPATCHED, *_DEADLINES)})
-)
-
-
-def _cut_deadlines(conn: Connection, by: timedelta, now: datetime) -> int:
-    """Deadlines of dispatches that were counted from moments which have not come yet, and these moments with them."""
-    columns = [_dispatch.c[name] for name in (*_DISPATCHED, *_DEADLINES)]
-    rows = conn.execute(
-        select(_dispatch.c.id, *columns).where(
-            or_(*(_dispatch.c[name] > now for name in _DISPATCHED)), _dispatch.c.next_deadline.is_not(None)
-        )
-    ).all()
-    values = []
-    for row in rows:
-        moved = {name: getattr(row, name) for name in (*_DISPATCHED, *_DEADLINES)}
-        ahead = {name for name in _DISPATCHED if moved[name] is not None and moved[name] > now}
-        sooner = row.next_deadline - by
-        if "created_at" in ahead:
-            moved["give_up_at"] = None if row.give_up_at is None else row.give_up_at - by
-            moved["next_deadline"] = sooner
-        elif ahead - {"observed_at", "outcome_at"}:
-            # It was counted from then or is the end of all patience, which was known before: never sooner than right.
-            end = min(row.next_deadline, row.give_up_at or row.next_deadline)
-            moved["next_deadline"] = max(sooner, end)
-        moved |= {name: min(now, moved[name] - by) for name in ahead}
-        values.append({"b_id": row.id, **{f"b_{name}": value for name, value in moved.items()}})
-    return _write(conn, _TOLD, values)
-
-
 def _write(conn: Connection, statement: Any, values: list[dict[str, Any]]) -> int:
     if values:
         conn.execute(statement, values)
     return len(values)
+
+
+class Leases:
+    """Ends leases that are longer than any lease is, once they have been so for longer than one lasts.
+
+    By then nobody is at work on what was claimed. Ended at once, they would be those of living workers where it is this
+    machine's clock that is behind. ``ticks`` are seconds that no clock's setting changes.
+    """
+
+    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._ticks = ticks
+        self._seen: dict[tuple[int, int], float] = {}
+
+    def look(self, conn: Connection, now: datetime) -> int:
+        """Look at all that is claimed; returns how many leases were ended."""
+        too_long = and_(_IS_RUNNING, _effect.c.lease > now + LEASE)
+        claims = [
+            (row.id, row.attempts) for row in conn.execute(select(_effect.c.id, _effect.c.attempts).where(too_long))
+        ]
+        at = self._ticks()
+        self._seen = {claim: self._seen.get(claim, at) for claim in claims}
+        ended = [claim for claim, since in self._seen.items() if at - since > LEASE.total_seconds()]
+        statement = update(_effect).where(
+            _effect.c.id == bindparam("b_id"), _effect.c.attempts == bindparam("b_attempts"), _IS_RUNNING
+        )
+        return _write(conn, statement.values(lease=now), [{"b_id": one, "b_attempts": tries} for one, tries in ended])

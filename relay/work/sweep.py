@@ -21,6 +21,7 @@ from relay.store.forwarding import revive_forwards
 from relay.store.queue import end_groups
 from relay.store.retention import KEEP, forget
 from relay.store.returning import bring_back, probe
+from relay.store.set_back import Leases
 from relay.store.set_back import bring_back as bring_waits_back
 from relay.tracing import trace_id
 from relay.work.schedule import LONGEST
@@ -55,6 +56,7 @@ class Sweep:
         self._wake = wake
         self._seconds = seconds
         self._keep = keep
+        self._leases = Leases()
         self._healed_at: datetime | None = None
         self._forgot_at: datetime | None = None
         self._stopped = asyncio.Event()
@@ -135,7 +137,7 @@ class Sweep:
 
         def unit(conn: Connection) -> int:
             found = note_dead_letters(conn, now, self._terms) + len(heal(conn, self._terms, now))
-            return found + revive_forwards(conn, now)
+            return found + revive_forwards(conn, now) + self._leases.look(conn, now)
 
         healed = await self._store.write(unit)
         self._healed_at = now

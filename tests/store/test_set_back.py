@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from relay.circuits import Circuit, State
 from relay.effects import Kind, NewEffect
@@ -15,8 +15,8 @@ from relay.store.circuits import Book
 from relay.store.claiming import LEASE
 from relay.store.engine import Store
 from relay.store.outbox import Ended
-from relay.store.set_back import CLOCK, TOLERANCE, SetBack, bring_back
-from relay.store.tables import Change, Dispatch, Effect
+from relay.store.set_back import CLOCK, TOLERANCE, Leases, SetBack, bring_back
+from relay.store.tables import Effect
 from relay.store.tables_gaps import Turn
 from relay.store.tables_limits import Pacing
 from relay.work.schedule import LONGEST
@@ -46,7 +46,7 @@ def effects(store: Store) -> Mapping[int, Any]:
 
 def test_waits_of_every_kind_last_as_long_as_they_should(store: Store) -> None:
     """Written down by a clock that was three hours ahead, each ends as long after now as it would have after then."""
-    put(store, *dispatches("org", 3), at=NOW - MINUTE)
+    put(store, *dispatches("org", 2), at=NOW - MINUTE)
     put(store, NewEffect(Kind.OBSERVE, "later", "account org", 9, "", delay=5 * MINUTE), at=THEN)
     look(store, THEN)
     claimed = {one.subject_id: one for one in take(store, at=THEN)}
@@ -70,12 +70,11 @@ def test_waits_of_every_kind_last_as_long_as_they_should(store: Store) -> None:
     found = effects(store)
     assert [NOW + MINUTE, NOW + 2 * MINUTE, NOW + 5 * MINUTE] == [found[number].due for number in (0, 1, 9)]
     assert NOW + 2 * MINUTE == found[1].not_before
-    assert NOW + LEASE == found[2].lease
     pacing = row(store, Pacing, "account org")
     assert (NOW + MINUTE, NOW + 2 * MINUTE) == (pacing.not_before, pacing.free_at)
     assert NOW == row(store, Pacing, "account over").not_before
     shut = store.read_now(circuits.load)["account away"]
-    assert (NOW, NOW + 2 * MINUTE) == (shut.since, shut.held_until)
+    assert NOW + 2 * MINUTE == shut.held_until
     assert NOW + 5 * MINUTE == row(store, Turn, "find").due_at
 
 
@@ -111,41 +110,24 @@ def test_what_the_right_clock_made_wait_goes_on_waiting(store: Store) -> None:
     assert [NOW + timedelta(hours=1), NOW] == [found[one.subject_id].due for one in (first, second)]
 
 
-def test_deadlines_end_when_they_should_and_never_sooner(store: Store) -> None:
-    """A gate must not be held for as long as the clock was ahead, nor be let go before its backend had its time."""
-    hour = timedelta(hours=1)
-    change, table = Change.__table__, Dispatch.__table__  # type: ignore[attr-defined]
+def test_a_lease_that_is_too_long_ends_once_nobody_can_be_at_work(store: Store) -> None:
+    """Sooner it may be that of a living worker, whose clock is right where ours is behind."""
+    put(store, *dispatches("org", 2), at=NOW)
+    first, second = take(store, at=THEN)
+    seconds = [0.0]
+    leases = Leases(lambda: seconds[0])
 
-    def told(thread: str, created: datetime, started: datetime | None, deadline: datetime, last: datetime) -> int:
-        def unit(conn: Any) -> int:
-            head: dict[str, Any] = {"kind": "pull_request", "head_sha": "1" * 40, "thread": thread}
-            head |= dict.fromkeys(("created_at", "updated_at", "received_at"), NOW)
-            change_id = conn.execute(insert(change).values(**head).returning(change.c.id)).scalar_one()
-            values = {"change_id": change_id, "backend": f"org/{change_id}", "level": 4, "state": "sent"}
-            values |= {"created_at": created, "started_at": started, "outcome": "queued", "outcome_at": created}
-            values |= {"next_deadline": deadline, "give_up_at": last, "purpose": "test"}
-            values |= {
-                "event_type": "e",
-                "delivery_id": f"d{change_id}",
-                "origin_delivery": "o",
-                "reason_code": "wanted",
-            }
-            values |= {"terms": "{}"}
-            return int(conn.execute(insert(table).values(**values).returning(table.c.id)).scalar_one())
+    def look_at_leases() -> int:
+        return store.write_now(lambda conn: leases.look(conn, NOW))
 
-        return store.write_now(unit)
+    assert 0 == look_at_leases()
+    seconds[0] = LEASE.total_seconds()
+    assert 0 == look_at_leases()
+    assert [] == take(store, "other", at=NOW)
+    end(store, Ended(second, "done", 0.1), at=NOW)
+    seconds[0] += 1
+    assert 1 == look_at_leases()
 
-    whole = told("1", THEN, None, THEN + 2 * hour, THEN + 2 * hour)
-    running = told("2", NOW, THEN, THEN + hour, NOW + 2 * hour)
-    patient = told("3", NOW, THEN, NOW + 2 * hour, NOW + 2 * hour)
-    look(store, THEN)
-    look(store, NOW)
-
-    assert (NOW, NOW + 2 * hour, NOW + 2 * hour) == _times(row(store, Dispatch, whole))
-    assert (NOW, NOW + 2 * hour, NOW + 2 * hour) == _times(row(store, Dispatch, running))
-    assert (NOW, NOW + 2 * hour, NOW + 2 * hour) == _times(row(store, Dispatch, patient))
-    assert NOW == row(store, Dispatch, running).started_at
-
-
-def _times(told: Any) -> tuple[datetime, datetime, datetime]:
-    return told.created_at, told.next_deadline, told.give_up_at
+    (again,) = take(store, "other", at=NOW + timedelta(seconds=1))
+    assert (first.id, first.attempts + 1) == (again.id, again.attempts)
+    assert 0 == look_at_leases()
