@@ -18,6 +18,7 @@ from levels.legs import Leg, LegReport, Status, fold
 from levels.lifecycle import Standing, times
 from levels.outcomes import UNSETTLED, Conclusion
 from relay.store.observations import NOTHING, load_seen
+from relay.store.shared import ForEach
 from relay.store.standing import (
     JOBS,
     Attempts,
@@ -68,10 +69,9 @@ _REPORTS: Select[Any] = select(
 )
 _ALL_SAID = _REPORTS.where(_report.c.dispatch_id == bindparam("dispatch_id"))
 # Of a matrix the same few jobs report at the same time, so this brings few rows that nobody asked for.
-_SAID = _REPORTS.where(
-    _report.c.dispatch_id.in_(bindparam("dispatch_ids", expanding=True)),
-    _report.c.job_name.in_(bindparam("job_names", expanding=True)),
-    _report.c.run_id.in_(bindparam("run_ids", expanding=True)),
+_SAID = ForEach(
+    _REPORTS,
+    {"dispatch_ids": _report.c.dispatch_id, "job_names": _report.c.job_name, "run_ids": _report.c.run_id},
 )
 
 #: What a job's row says of its leg, beside what the leg is known by.
@@ -148,7 +148,7 @@ def refold_all(conn: Connection, kept: Sequence[Said], now: datetime) -> dict[in
     jobs = {one.job for one in kept}
     said = _said(conn, jobs)
     rows: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-    for row in conn.execute(JOBS, {"dispatch_ids": dispatch_ids}):
+    for row in JOBS.execute(conn, {"dispatch_ids": dispatch_ids}):
         rows[row.dispatch_id].append(row)
     folded = {job: _fold_rows(of[job[0]][0].told, said[job]) for job in sorted(jobs)}
     mine = [row for kept_rows in rows.values() for row in kept_rows if _job_of(row) in jobs]
@@ -184,12 +184,12 @@ def refold_all(conn: Connection, kept: Sequence[Said], now: datetime) -> dict[in
 def _said(conn: Connection, jobs: Collection[_Job]) -> Mapping[_Job, Sequence[Row[Any]]]:
     """All that was reported of these jobs."""
     said: defaultdict[_Job, list[Row[Any]]] = defaultdict(list)
-    asked = {
+    asked: dict[str, Sequence[object]] = {
         "dispatch_ids": sorted({dispatch_id for dispatch_id, _, _ in jobs}),
         "run_ids": sorted({run_id for _, run_id, _ in jobs}),
         "job_names": sorted({job_name for _, _, job_name in jobs}),
     }
-    for row in conn.execute(_SAID, asked):
+    for row in _SAID.execute(conn, asked):
         said[_job_of(row)].append(row)
     return said
 

@@ -15,6 +15,7 @@ from levels.outcomes import Outcome
 from relay.effects import confirm_commit
 from relay.results.report import IncomingReport
 from relay.store.outbox import enqueue, on_conflict_do_nothing
+from relay.store.shared import ForEach
 from relay.store.tables import Backend, Change, Dispatch
 from relay.terms import Terms
 
@@ -70,7 +71,7 @@ _FOUND: Select[Any] = (
 )
 
 #: The dispatches that capabilities name, with their changes and what is known of their backends. Locks the dispatches.
-DISPATCHES_BY_ID = _FOUND.where(_dispatch.c.id.in_(bindparam("dispatch_ids", expanding=True))).order_by(_dispatch.c.id)
+DISPATCHES_BY_ID = ForEach(_FOUND.order_by(_dispatch.c.id), {"dispatch_ids": _dispatch.c.id})
 
 #: The dispatch to ``caller`` that a delivery id names. A night's row has a name of ours there, which no caller may use.
 DISPATCH_BY_DELIVERY = _FOUND.where(

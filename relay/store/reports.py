@@ -143,7 +143,7 @@ def accept(conn: Connection, callback: Callback, terms: KeepTerms, now: datetime
 def _find(conn: Connection, callbacks: Sequence[Callback]) -> list[Row[Any] | None]:
     """The dispatch that each speaks of, locked; None for a self-report and where there is none."""
     named = sorted({one.dispatch_id for one in callbacks if one.dispatch_id is not None})
-    by_id = {row.id: row for row in conn.execute(DISPATCHES_BY_ID, {"dispatch_ids": named})} if named else {}
+    by_id = {row.id: row for row in DISPATCHES_BY_ID.execute(conn, {"dispatch_ids": named})} if named else {}
     found: list[Row[Any] | None] = []
     for one in callbacks:
         if one.report.self_reported:
@@ -230,7 +230,9 @@ def _write(conn: Connection, kept: Sequence[_Kept], seen: Mapping[str, Row[Any]]
         return {}
     # The first of those that say the same is the one that is new, as if each had come alone.
     first = {one.values["digest"]: one for one in reversed(kept)}
-    added = conn.execute(_ADD_REPORTS[conn.dialect.name], [one.values for one in reversed(first.values())])
+    rows = [one.values for one in reversed(first.values())]
+    # To have many rows tell their ids costs something beforehand, which one alone need not pay.
+    added = conn.execute(_ADD_REPORTS[conn.dialect.name], rows if len(rows) > 1 else rows[0])
     new = {first[row.digest].place: int(row.id) for row in added}
     _note_seen(conn, kept, seen)
     fresh = [one for one in kept if one.place in new]

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, case, func, select, update
+from sqlalchemy import Connection, Row, bindparam, case, func, select, update
 
 from levels.legs import Leg, Status
 from levels.lifecycle import Expectation, Standing, stand
 from levels.outcomes import UNSETTLED, Conclusion, Outcome
 from relay.store.observations import Seen
+from relay.store.shared import ForEach
 from relay.store.tables import Dispatch, Job, Report
 from relay.terms import Terms
 
@@ -74,7 +75,7 @@ class Stood:
     row: Mapping[str, object] | None
 
 
-_ATTEMPTS = (
+_ATTEMPTS = ForEach(
     select(
         _report.c.dispatch_id,
         _report.c.run_id,
@@ -83,12 +84,13 @@ _ATTEMPTS = (
         func.min(case((_report.c.status == "in_progress", _report.c.received_at))).label("started_at"),
         func.min(_report.c.received_at).label("began_at"),
     )
-    .where(_report.c.dispatch_id.in_(bindparam("dispatch_ids", expanding=True)), _report.c.decides)
-    .group_by(_report.c.dispatch_id, _report.c.run_id, _report.c.run_attempt)
+    .where(_report.c.decides)
+    .group_by(_report.c.dispatch_id, _report.c.run_id, _report.c.run_attempt),
+    {"dispatch_ids": _report.c.dispatch_id},
 )
 
 #: The jobs of some dispatches.
-JOBS: Select[Any] = select(_job).where(_job.c.dispatch_id.in_(bindparam("dispatch_ids", expanding=True)))
+JOBS = ForEach(select(_job), {"dispatch_ids": _job.c.dispatch_id})
 
 _SHOW_JOB = update(_job).where(_job.c.id == bindparam("b_id")).values(observed=bindparam("b_observed"))
 
@@ -108,7 +110,7 @@ def load_attempts(conn: Connection, dispatch_id: int) -> Attempts:
 def load_attempts_of(conn: Connection, dispatch_ids: Sequence[int]) -> dict[int, Attempts]:
     """The attempts that decide of each of these dispatches; one of which nothing decides is missing."""
     found: dict[int, dict[tuple[str, int], Attempt]] = {}
-    for row in conn.execute(_ATTEMPTS, {"dispatch_ids": dispatch_ids}):
+    for row in _ATTEMPTS.execute(conn, {"dispatch_ids": dispatch_ids}):
         attempt = Attempt(row.claim, row.started_at, row.began_at)
         found.setdefault(row.dispatch_id, {})[row.run_id, row.run_attempt] = attempt
     return dict(found)
@@ -188,7 +190,7 @@ def stand_on_rows(
     conn: Connection, told: Told, attempts: Attempts, seen: Seen, now: datetime, *, late: bool, legs_changed: bool
 ) -> Changed:
     """Let the dispatch stand on its legs as they are kept, and note on each how GitHub shows it."""
-    rows = conn.execute(JOBS, {"dispatch_ids": [told.id]}).all()
+    rows = JOBS.execute(conn, {"dispatch_ids": [told.id]}).all()
     shown = seen.of_legs(rows)
     differing = [{"b_id": row.id, "b_observed": shown[row.id]} for row in rows if row.observed != shown[row.id]]
     if differing:
