@@ -136,9 +136,7 @@ def test_a_replica_of_the_version_before_may_end_what_others_wait_for(store: Sto
     put(store, *dispatches("org", range(1, 4), lane="one"))
     (first,) = take(store)
     assert [] == take(store)
-    store.write_now(
-        lambda conn: conn.exec_driver_sql(f"UPDATE effect SET state = 'done' WHERE id = {first.id}")
-    )
+    store.write_now(lambda conn: conn.exec_driver_sql(f"UPDATE effect SET state = 'done' WHERE id = {first.id}"))
 
     assert [] == take(store)
     assert 1 == store.write_now(outbox.heal)
