@@ -275,7 +275,7 @@ def _hud(
 ) -> HudClient | None:
     if settings.hud_api_url is None or settings.hud_key is None:
         return None
-    http = open_way(settings.hud_api_url, agent, transport, trust)
+    http = open_way(agent, transport, trust)
     return HudClient(http, url=settings.hud_api_url, key=settings.hud_key.get_secret_value(), now=now, agent=agent)
 
 

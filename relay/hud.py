@@ -6,14 +6,12 @@ A HUD that is down, slow or refuses never changes what a caller is told: forward
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Protocol
-from urllib.request import getproxies
 
 from pydantic_core import to_json
 
@@ -29,7 +27,8 @@ from relay.github.http import (
     create_ssl_context,
     new_http_pool,
 )
-from relay.posting import Posted, Poster
+from relay.posting import ClientError, Posted, Poster
+from relay.posting import InvalidURL as NoURL
 
 _MOST_WAIT = timedelta(hours=24)
 _WHOLE_CALL_SECONDS = 15.0
@@ -89,11 +88,11 @@ def build_body(facts: ForwardFacts) -> bytes:
 
 
 class HudClient:
-    """The HUD over HTTP: by a ``poster``, which costs little, or by a client that can do what that one cannot."""
+    """The HUD over HTTP: by a ``Poster``, which costs little, or over a transport of those who watch."""
 
     def __init__(self, http: AsyncClient | HttpPool | Poster, *, url: str, key: str, now: Now, agent: str = "") -> None:
         self._http = HttpPool([http]) if isinstance(http, AsyncClient) else http
-        self._url = results_url(url)
+        self._url = f"{url.rstrip('/')}/crcr/results"
         # Requests are built without the client's help, which takes half the time; these it would have added.
         usual = {"user-agent": agent, "accept": "*/*", "accept-encoding": "identity"}
         if isinstance(self._http, HttpPool):
@@ -114,34 +113,28 @@ class HudClient:
         try:
             async with asyncio.timeout(_WHOLE_CALL_SECONDS):
                 answer = await self._post(build_body(facts))
-        except InvalidURL as error:
+        except (InvalidURL, NoURL) as error:
             raise HudRefusedError("CRCR_HUD_API_URL cannot be used as a URL.") from error
         except ValueError as error:
             raise HudRefusedError("CRCR_HUD_KEY cannot be sent in a header.") from error
-        except (HTTPError, OSError) as error:
+        except (HTTPError, ClientError, OSError) as error:
             raise HudRetryError(f"The HUD did not answer: {type(error).__name__}.") from error
         judge(answer.status, answer.headers, answer.text[:2_000], self._now())
 
     async def _post(self, body: bytes) -> Posted:
         if isinstance(self._http, Poster):
-            return await self._http.post(self._http.head(self._headers), body)
+            return await self._http.post(self._url, self._headers, body)
         request = Request("POST", self._url, content=body, headers=self._headers)
         with self._http.lend() as http:
             answer = await http.send(request)
         return Posted(answer.status_code, answer.headers, answer.text)
 
 
-def open_way(url: str, agent: str, transport: OpenTransport | None, trust: ssl.SSLContext | None) -> HttpPool | Poster:
-    """What posts to the HUD at this URL: the cheap way, unless a proxy or whoever watches stands between us and it."""
-    if transport is None and not getproxies():
-        with contextlib.suppress(ValueError):
-            return Poster(results_url(url), trust=trust or create_ssl_context())
+def open_way(agent: str, transport: OpenTransport | None, trust: ssl.SSLContext | None) -> HttpPool | Poster:
+    """What posts to the HUD: the cheap way, unless whoever watches stands between us and it."""
+    if transport is None:
+        return Poster(trust=trust or create_ssl_context())
     return new_http_pool(user_agent=agent, transport=transport, trust=trust)
-
-
-def results_url(url: str) -> str:
-    """Where results are posted to, at the HUD of this URL."""
-    return f"{url.rstrip('/')}/crcr/results"
 
 
 def judge(status: int, headers: Mapping[str, str], text: str, now: datetime) -> None:
