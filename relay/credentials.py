@@ -59,7 +59,7 @@ class Credentials:
             self._hud.renew(settings.hud_key.get_secret_value())
         self._webhook_secrets = _bytes_of(settings)
         if not same_place(settings.database_url, self._settings.database_url):
-            log.warning("database_url_not_taken", why="it names another database, which takes a restart")
+            log.warning("database_url_not_taken", reason="it names another database, which takes a restart")
         self._settings = settings.model_copy(update={"database_url": self._settings.database_url})
 
 

@@ -164,13 +164,13 @@ class UpstreamLook:
         else:
             reading.page -= 1
             self._etag = None
-            log.warning("pull_requests_too_many", state=reading.state, page=reading.page)
+            log.warning("pull_requests_too_many", known=reading.state, pages=reading.page)
             return Looked(tuple(found), reading.newest or now, whole=False)
         if reading.since is None:
             if first == 1 or await self._caught_up(at, reading, rules, now, found):
                 found += await self._not_open(reading.listed, now)
             else:
-                log.warning("pull_requests_too_many", state=reading.state, page=1)
+                log.warning("pull_requests_too_many", known=reading.state, pages=1)
         return Looked(tuple(found), min(reading.newest or now, now - GRACE))
 
     async def _caught_up(self, at: Address, reading: _Reading, rules: Rules, now: datetime, found: list[Found]) -> bool:

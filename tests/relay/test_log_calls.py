@@ -55,8 +55,8 @@ TOLD = {
 }
 #: What happens to the service as a whole, or to many at once, and so is about nobody.
 OF_ITS_OWN = {
-    *("allowlist_fault", "allowlist_not_read", "allowlist_refresh_failed", "clock_set_back", "deliveries_too_many"),
-    "endings_not_noted",
+    *("allowlist_fault", "allowlist_not_read", "allowlist_refresh_failed", "clock_set_back"),
+    *("database_url_not_taken", "deliveries_too_many", "endings_not_noted", "endings_noted_one_by_one"),
     *("forgotten", "healed", "leaving", "levels_moved", "listening", "lookout_turn_failed", "migration_waits"),
     *(
         "not_listening",
