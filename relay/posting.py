@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.request import getproxies
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, InvalidURL, TCPConnector
 
@@ -65,7 +66,8 @@ class Poster:
             timeout=ClientTimeout(total=None, sock_connect=OPEN_SECONDS),
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
-            trust_env=True,
+            # It would read the whole environment for each post, which takes longer than the post.
+            trust_env=bool(getproxies()),
         )
 
     async def aclose(self) -> None:

@@ -216,3 +216,14 @@ async def test_an_address_without_a_hud_is_somebody_s_to_mend(url: str, error: t
     with pytest.raises(error):
         await hud.forward(FACTS)
     await hud.aclose()
+
+
+async def test_a_proxy_that_the_environment_names_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing gets out but by a proxy, the HUD must be told by it, too."""
+    async with serving(OK) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        async with Client(Server("http://hud.invalid")) as client:
+            assert (200, "ok") == await client.posted()
+
+    assert proxy.heads[0].startswith(b"POST http://hud.invalid/api/crcr/results?a=1 HTTP/1.1\r\n")
