@@ -225,7 +225,7 @@ class _Edge:
             if result.code == "not_pinned_yet":
                 self._wake()
             raise self._refusal(result, caller)
-        if result.effects:
+        if result.urgent:
             self._wake()
         self._counted("replayed" if result.replayed else "recorded")
         _log.info(

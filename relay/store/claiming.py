@@ -33,7 +33,7 @@ MOST_AT_ONCE = 400
 
 #: Rows go to the HUD before anything but a gate is written, so that it hears in time under any load; and no more of
 #: them at once, so that they keep nothing else back.
-HUD_IN_FLIGHT = 24
+HUD_IN_FLIGHT = 40
 
 #: What a dispatch died of that was not tried because its backend does not answer as it should.
 CIRCUIT_OPEN = "circuit_open"

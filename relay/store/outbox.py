@@ -107,7 +107,8 @@ def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> No
     ]
     for start in range(0, len(values), _BATCH):
         conn.execute(on_conflict_do_nothing(conn, _effect), values[start : start + _BATCH])
-    if any(not effect.delay for effect in effects):
+    # A row for the HUD may wait for the next look (``relay.work.forwarding``).
+    if any(not effect.delay and effect.kind is not Kind.FORWARD_HUD for effect in effects):
         announce(conn)
 
 

@@ -58,7 +58,7 @@ class Accepted:
     decides: bool
     reason: str
     notes: tuple[str, ...]
-    effects: bool
+    urgent: bool  # Something is to be done that should not wait until the worker looks anyway.
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ def _accepted(one: _Kept, *, new: bool, touches: bool) -> Accepted:
         decides=one.bound.decides,
         reason=one.bound.reason,
         notes=one.notes,
-        effects=new and (touches or one.unit.terms.hud or one.unit.callback.report.self_reported),
+        urgent=new and (touches or one.unit.callback.report.self_reported),
     )
 
 

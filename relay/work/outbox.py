@@ -26,6 +26,7 @@ from relay.store.circuits import Turned
 from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Claimed, Ended
 from relay.traffic import Traffic
+from relay.work.forwarding import Forwarding
 from relay.work.schedule import PATIENCE, SCHEDULE, next_try
 from relay.work.verdicts import (
     Again,
@@ -48,8 +49,6 @@ __all__ = [
     "GiveUp",
     "Job",
     "Note",
-    "Observer",
-    "Performer",
     "Rest",
     "Verdict",
     "Worker",
@@ -124,9 +123,9 @@ class Worker:
         self._ended = asyncio.Event()
         self._finished: list[_Finished] = []
         self._noting = 0
+        self._forwarding = Forwarding()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = False
-        self._drained = False
+        self._stopping = self._drained = False
         self._last_tries = LAST_TRIES
         self._healed = time.perf_counter()
         self.last_turn: datetime | None = None
@@ -195,8 +194,8 @@ class Worker:
                 lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now(), pace=pace, heal=heal)
             )
             self.last_turn = self._now()
-            begun = await self._begin(claimed)
-            for number, (effect, job) in enumerate(begun, start=1):
+            self._forwarding.claimed(effect.kind for effect in claimed)
+            for number, (effect, job) in enumerate(begun := await self._begin(claimed), start=1):
                 if self._stopping:
                     self._give_back([left for left, _ in begun[number - 1 :]])
                     break
@@ -328,7 +327,8 @@ class Worker:
                 self._noting = len(batch)
                 await self._note(batch)
                 self._noting = 0
-                self._work.set()  # A lane may have become free.
+                if self._forwarding.noted(finished.end.effect.kind for finished in batch):
+                    self._work.set()  # A lane may have become free.
             if self._drained:
                 if not self._finished:
                     return

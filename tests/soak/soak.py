@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from allowlist.parse import parse
+from tests.benchmarks.owed import Owed
 from tests.promises import Trouble, Verdict, judge, record_of
 from tests.soak.delays import Delays, delays_of
 from tests.soak.fleet import BACKENDS, DEADLINE_SECONDS, fleet
 from tests.soak.mischief import Mischief
-from tests.soak.owed import Owed
 from tests.soak.relays import Replica
 from tests.soak.stage import Stage, seconds
 from tests.soak.traffic import People, moments

@@ -96,8 +96,8 @@ def test_what_comes_together_is_kept_as_if_it_came_one_by_one(bench: Bench) -> N
     assert [False, False, False, True, False, False, False, False] == [
         isinstance(one, Accepted) and one.replayed for one in answers
     ]
-    assert [one.effects for one in alone if isinstance(one, Accepted)] == [
-        one.effects for one in answers if isinstance(one, Accepted)
+    assert [one.urgent for one in alone if isinstance(one, Accepted)] == [
+        one.urgent for one in answers if isinstance(one, Accepted)
     ]
 
 
