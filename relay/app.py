@@ -17,9 +17,9 @@ from relay.capability import CapabilityKeys
 from relay.check_terms import terms_of
 from relay.clock import Now, system_now
 from relay.credentials import Credentials, capability_keys, load_apps
+from relay.deciding.facts import Place
 from relay.edge.keys import MOST_BYTES, KeyCache
 from relay.edge.oidc import OidcVerifier
-from relay.facts import Place
 from relay.figures import Figures
 from relay.github.client import GitHubClient
 from relay.github.http import AsyncClient, OpenTransport, new_http_client, new_http_pool

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from allowlist.model import RepoName, Severity
 from relay.clock import Now
-from relay.effects import pacing_of
-from relay.gaps import Cause
+from relay.deciding.effects import pacing_of
+from relay.deciding.gaps import Cause
 from relay.metrics import Metrics
 from relay.store import budgets, circuits, outbox
 from relay.store.engine import Store, StoreDownError

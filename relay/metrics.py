@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
-from relay.effects import Kind
-from relay.gaps import Cause
+from relay.deciding.effects import Kind
+from relay.deciding.gaps import Cause
 from relay.metrics_waiting import WaitingGauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store.waiting import Waiting
 
 #: So many causes of dead letters have a time series each, the commonest first; the rest are one together.

@@ -19,11 +19,11 @@ from structlog.contextvars import bind_contextvars
 from allowlist.model import RepoName
 from relay.capability import CapabilityKeys
 from relay.clock import Now
-from relay.effects import Kind
+from relay.deciding.effects import Kind
+from relay.deciding.payload import ChangeFacts, RelayBlock, TooLargeError, client_payload, with_labels
 from relay.github.errors import GitHubError, IdentityChanged, Limited, RetryLater, Unauthenticated
 from relay.github.port import Address, ChangedPaths, GitHub, Located
 from relay.hud import ForwardFacts, Hud, HudRefusedError, HudRetryError
-from relay.payload import ChangeFacts, RelayBlock, TooLargeError, client_payload, with_labels
 from relay.store import dispatching
 from relay.store.cancelling import want_late_cancelled
 from relay.store.checks import CheckTerms

@@ -1,4 +1,4 @@
-"""Sentences for pages and the command line, made of the phrases in ``relay.words``."""
+"""Sentences for pages and the command line, made of the phrases in ``relay.texts.words``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from levels.outcomes import GATE_TABLE, GateEffect, Outcome
-from relay.backend_text import about, backend_title
-from relay.commands import PREFIX
-from relay.facts import DispatchFacts
-from relay.rendering import Rendered
+from relay.deciding.commands import PREFIX
+from relay.deciding.facts import DispatchFacts
 from relay.store.reading.asked import AskedLine
 from relay.store.reading.change import Elsewhere
 from relay.store.reading.pages import Decided
 from relay.store.reading.why import Why
-from relay.words import EFFECTS, outcome_phrase, reason_phrase, several, state_phrase
+from relay.texts.backend_text import about, backend_title
+from relay.texts.rendering import Rendered
+from relay.texts.words import EFFECTS, outcome_phrase, reason_phrase, several, state_phrase
 
 
 @dataclass(frozen=True, slots=True)

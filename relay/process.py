@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from relay.app import Relay
 from relay.condition import Condition
+from relay.deciding.facts import Place
 from relay.edge.admin import admin_router
 from relay.edge.api import answer_invalid, api_router
 from relay.edge.callback import callback_router
@@ -24,7 +25,6 @@ from relay.edge.pages import http_error_handler, pages_router
 from relay.edge.problems import ProblemError, answer_problem, answer_store_down
 from relay.edge.reader import InForce
 from relay.edge.webhook import webhook_router
-from relay.facts import Place
 from relay.store.engine import StoreDownError
 from relay.store.handover import begin_work
 from relay.store.notify import listen

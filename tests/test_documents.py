@@ -21,7 +21,7 @@ from relay.doctor import EVENTS, MORE_EVENTS, MORE_EVENTS_OF_BACKENDS
 from relay.github.needs import DOWNSTREAM_NEEDS, DOWNSTREAM_OPTIONS, UPSTREAM_NEEDS
 from relay.settings import DEFAULT_ISSUERS, SECRET_FIELDS, Settings
 from relay.simulator import App, Simulator
-from relay.words import span
+from relay.texts.words import span
 from relay.work.schedule import JITTER, SCHEDULE
 from tests.started.process import for_shells
 from tests.test_cli import alive, served

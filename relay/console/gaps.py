@@ -17,7 +17,7 @@ from allowlist.model import Allowlist
 from relay.acts_read import listed
 from relay.clock import system_now
 from relay.console.opened import Opened
-from relay.gaps import Cause
+from relay.deciding.gaps import Cause
 from relay.github.errors import GitHubError
 from relay.github.port import Address
 from relay.settings import Settings

@@ -8,11 +8,11 @@ from allowlist.model import RepoName
 from relay.check_terms import terms_of
 from relay.clock import system_now
 from relay.console.asked import user_name
-from relay.markup import plain
 from relay.settings import Settings
 from relay.store.answering import answer_for_pull
 from relay.store.engine import Store
 from relay.store.redispatch import Refusal
+from relay.texts.markup import plain
 
 _LONGEST = 500
 

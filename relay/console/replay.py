@@ -21,7 +21,7 @@ from relay.acts_read import parse_past
 from relay.clock import system_now
 from relay.console.asked import AsJson, Since
 from relay.console.opened import Opened
-from relay.replayed import Difference, Kind, NotReplayableError, again, digest_of
+from relay.deciding.replayed import Difference, Kind, NotReplayableError, again, digest_of
 from relay.store.decided import PORTION, Stood, Taken, stood, taken
 from relay.store.documents import allowlist_version
 from relay.store.engine import Store

@@ -17,8 +17,9 @@ from markupsafe import Markup
 from allowlist.model import Level
 from levels.outcomes import Outcome
 from levels.powers import POWERS, Show
-from relay import base_text, phrases
-from relay.words import PHRASES, clock, outcome_phrase, reason_phrase, seen_phrase, several, span, state_phrase
+from relay import phrases
+from relay.texts import base_text
+from relay.texts.words import PHRASES, clock, outcome_phrase, reason_phrase, seen_phrase, several, span, state_phrase
 
 _HERE = Path(__file__).parent
 _TYPES = MappingProxyType({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"})

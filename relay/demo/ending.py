@@ -16,7 +16,7 @@ from relay.demo.results import Result
 from relay.demo.scene import ACTORS, SILENT, UPSTREAM
 from relay.demo.stage import Opened, Stage
 from relay.demo.watching import check_word, look
-from relay.words import GATE_NAME, span
+from relay.texts.words import GATE_NAME, span
 
 _INDENT = (0, 0, 0, 2)
 

@@ -24,7 +24,7 @@ from relay.demo.scene import (
 )
 from relay.demo.stage import Opened, Stage
 from relay.simulator import CheckRun
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 
 _MENTION = re.compile(r"@(\w+)")
 _RECORDED = tuple(actor.name for actor in ACTORS if POWERS[actor.level].recorded)

@@ -16,7 +16,7 @@ from relay.demo.expectations import expectations
 from relay.demo.results import kept
 from relay.demo.stage import Stage, stage
 from relay.demo.watching import watching
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 
 # All is over in about ten seconds; a slow machine may take longer before we call it a failure.
 _PATIENCE_SECONDS = 120.0

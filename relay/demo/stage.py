@@ -24,7 +24,7 @@ from relay.demo.scene import (
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
 from relay.simulator import Backend, PullRequest, Simulator, Upstream
-from relay.words import GATE_NAME, backend_check_name
+from relay.texts.words import GATE_NAME, backend_check_name
 
 # Connections that come while the relay is being built wait in the socket's backlog.
 _BACKLOG = 512

@@ -15,7 +15,7 @@ from rich.text import Text
 from relay.demo.scene import ACTORS
 from relay.demo.stage import Stage
 from relay.simulator import CheckRun, Run
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 
 _LOOK_SECONDS = 0.1
 #: Narrower than this the live table would break its words, so lines are shown instead.

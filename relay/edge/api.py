@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from allowlist.model import RepoName
 from relay.clock import Now
+from relay.deciding.facts import Place
 from relay.edge import api_answers as answers
 from relay.edge import api_models as models
 from relay.edge import api_service_models as service
@@ -24,12 +25,11 @@ from relay.edge.api_gaps import add_gaps
 from relay.edge.fresh import conditional
 from relay.edge.problems import MEDIA_TYPE, FieldFault, ProblemError
 from relay.edge.reader import InForce, Reader
-from relay.facts import Place
-from relay.markup import plain
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.reading.changes import ChangeFilter
 from relay.store.reading.pages import MOST, MOST_ID, USUAL
+from relay.texts.markup import plain
 
 #: A program that reads has no use for scripts, frames or guesses about types.
 HEADERS = {

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from allowlist.model import Entry
-from relay.base_text import todo
+from relay.deciding.facts import Place
 from relay.edge import api_models as models
 from relay.edge import api_service_models as service
 from relay.edge.reader import InForce
-from relay.facts import Place
-from relay.markup import plain
 from relay.phrases import gate_answer, gate_title, meaning, what_happened, why_line
-from relay.rendering import render
 from relay.store.reading.backends import BackendLine
 from relay.store.reading.change import BackendOnChange, ChangePage, Told
 from relay.store.reading.legs import Combination, LegLine
 from relay.store.reading.why import Why
+from relay.texts.base_text import todo
+from relay.texts.markup import plain
+from relay.texts.rendering import render
 
 _MOST_TROUBLE = 600
 

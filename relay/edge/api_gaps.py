@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from relay.deciding.gaps import Cause
 from relay.edge.api_models import Model
 from relay.edge.reader import Reader
-from relay.gaps import Cause
 from relay.store.reading.pages import MOST, MOST_ID, USUAL
 
 

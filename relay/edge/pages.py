@@ -19,16 +19,16 @@ from starlette.responses import RedirectResponse, Response
 
 from allowlist.model import RepoName
 from relay.dashboard.theme import Theme, load_theme
+from relay.deciding.facts import Place
 from relay.edge.fresh import conditional
 from relay.edge.problems import ProblemError
 from relay.edge.reader import InForce, Reader
-from relay.facts import Place
 from relay.phrases import gate_answer, gate_title
-from relay.rendering import render
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store, StoreDownError
 from relay.store.reading.changes import KINDS, STATES, ChangeFilter
 from relay.store.reading.pages import MOST_ID
+from relay.texts.rendering import render
 
 HEADERS = {
     "Content-Security-Policy": (

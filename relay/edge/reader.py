@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from allowlist.model import Allowlist, Fault, RepoName
-from relay.facts import Place
+from relay.deciding.facts import Place
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.reading.audit import AuditLine, audit_lines

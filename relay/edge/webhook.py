@@ -19,10 +19,7 @@ from starlette.responses import JSONResponse, Response
 from allowlist.model import Allowlist
 from relay.check_terms import terms_of
 from relay.clock import Now
-from relay.edge.body import parse_json, read_body
-from relay.edge.problems import FieldFault, ProblemError, store_down
-from relay.edge.signature import is_signed
-from relay.events import (
+from relay.deciding.events import (
     WANTED_EVENTS,
     CheckEvent,
     CommentEvent,
@@ -34,8 +31,11 @@ from relay.events import (
     RepositoryEvent,
     parse,
 )
-from relay.payload import trim
-from relay.reading import BadEventError
+from relay.deciding.payload import trim
+from relay.deciding.reading import BadEventError
+from relay.edge.body import parse_json, read_body
+from relay.edge.problems import FieldFault, ProblemError, store_down
+from relay.edge.signature import is_signed
 from relay.settings import Settings
 from relay.store.asking import record_asked
 from relay.store.engine import Store, StoreDownError

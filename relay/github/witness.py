@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import WeakSet
 
-from relay.effects import pacing_of
+from relay.deciding.effects import pacing_of
 from relay.github.errors import Limited
 from relay.github.port import Address
 

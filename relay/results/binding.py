@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from allowlist.model import Entry, Level
 from levels.powers import POWERS
+from relay.deciding.terms import Terms
 from relay.edge.oidc import CallerKind, VerifiedCaller
 from relay.results.report import IncomingReport
-from relay.terms import Terms
 
 #: Reruns replay the payload of their first run, and a run at GitHub may take 35 days.
 CAPABILITY_LIFE = timedelta(days=35)

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, select
 
 from allowlist.model import Allowlist, RepoName
 from levels.outcomes import Outcome
-from relay.facts import CheckFacts
+from relay.deciding.facts import CheckFacts
 from relay.store.checks import CheckTerms
 from relay.store.commands import audit, gate_of
 from relay.store.overrides import set_override
 from relay.store.redispatch import Refusal
 from relay.store.tables import Change
-from relay.words import PHRASES
+from relay.texts.words import PHRASES
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, select
 
 from allowlist.model import RepoName
-from relay.commands import Verb
-from relay.events_asked import CheckEvent, CommentEvent
-from relay.plan import Decision
+from relay.deciding.commands import Verb
+from relay.deciding.events_asked import CheckEvent, CommentEvent
+from relay.deciding.plan import Decision
 from relay.store.commands import Asked, ask
 from relay.store.intake import Received, Recorded, note_delivery, note_plan
 from relay.store.tables import Change, Check, Command

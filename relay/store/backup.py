@@ -21,8 +21,8 @@ from urllib.parse import quote
 from sqlalchemy import Connection, Engine, create_engine, delete, func, insert, select, text, update
 
 from levels.outcomes import Outcome
-from relay.effects import Kind
-from relay.plan import HeadState, Purpose
+from relay.deciding.effects import Kind
+from relay.deciding.plan import HeadState, Purpose
 from relay.store import schema
 from relay.store.documents import audit
 from relay.store.engine import make_engine

@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, exists, func, or_, select
 
 from levels.outcomes import GATE_TABLE, GateEffect, Outcome
-from relay.facts import BaseRun, OnBase
+from relay.deciding.facts import BaseRun, OnBase
+from relay.deciding.terms import Terms
 from relay.store.reported import FAILING, environment_of
 from relay.store.tables import Change, Dispatch, Job, TestResult
 from relay.store.told import outcome_of
-from relay.terms import Terms
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]

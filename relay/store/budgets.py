@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
-from relay.budgets import Price, Spent
+from relay.deciding.budgets import Price, Spent
 from relay.store.conflict import on_conflict_do_nothing
 from relay.store.tables_limits import Pacing
 

@@ -10,14 +10,14 @@ from sqlalchemy import Connection, exists, or_, select
 
 from allowlist.model import RepoName
 from levels.outcomes import UNSETTLED
-from relay.effects import cancel_runs
+from relay.deciding.effects import cancel_runs
+from relay.deciding.plan import HeadState, Purpose
+from relay.deciding.terms import Terms
 from relay.github.port import Address
-from relay.plan import HeadState, Purpose
 from relay.store.dispatching import ToSend, address_of, note_backend_error
 from relay.store.outbox import enqueue
 from relay.store.rerunning import KnownRun, runs_of
 from relay.store.tables import Change, Dispatch, Job
-from relay.terms import Terms
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]

@@ -23,8 +23,8 @@ from relay.store.tables import Effect, Pacing
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _pacing = Pacing.__table__  # type: ignore[attr-defined]
 
-#: What an effect waits for besides accounts and backends, whose keys (``relay.circuits``) are told from these by their
-#: blanks. Empty: nobody knows yet.
+#: What an effect waits for besides accounts and backends, whose keys (``relay.deciding.circuits``) are told from these
+#: by their blanks. Empty: nobody knows yet.
 NOTHING = ""
 TIME = "time"
 TURN = "turn"

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, selec
 
 from allowlist.model import Allowlist, Level, RepoName
 from levels.powers import POWERS
-from relay.facts import ChangeFacts, CheckFacts, DispatchFacts, LeftOut, LegFacts, RowFacts
+from relay.deciding.facts import ChangeFacts, CheckFacts, DispatchFacts, LeftOut, LegFacts, RowFacts
 from relay.store.base_results import Compared, base_of, compare
 from relay.store.checks import CHECKED_KINDS, CheckTerms
 from relay.store.overrides import overrides_of

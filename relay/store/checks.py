@@ -16,12 +16,12 @@ from sqlalchemy import Connection, and_, bindparam, exists, func, or_, select, u
 
 from allowlist.model import Level, RepoName
 from levels.powers import POWERS, Show
-from relay.effects import Kind, NewEffect, reconcile_check
+from relay.deciding.effects import Kind, NewEffect, reconcile_check
 from relay.store.outbox import enqueue, on_conflict_do_nothing
 from relay.store.queued import groups_holding
 from relay.store.sooner import sooner
 from relay.store.tables import Change, Check, Dispatch, Effect, Job, Report
-from relay.words import GATE_NAME, backend_check_name, job_check_name
+from relay.texts.words import GATE_NAME, backend_check_name, job_check_name
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete, func, insert, select, update
 
-from relay.circuits import (
+from relay.deciding.circuits import (
     GITHUB,
     Circuit,
     Failure,
@@ -24,7 +24,7 @@ from relay.circuits import (
     first_failure,
     keys_of,
 )
-from relay.effects import HUD_PACING, Kind
+from relay.deciding.effects import HUD_PACING, Kind
 from relay.store.conflict import on_conflict_replace
 from relay.store.tables import Audit, Effect
 from relay.store.tables_limits import Circuit as CircuitRow

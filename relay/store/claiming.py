@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, select, update
 
-from relay.budgets import IN_FLIGHT, is_urgent, price_of
-from relay.circuits import ACCOUNTS_PROBED, GITHUB, Circuit, Pace, State, backend_key, keys_of, stopped_text
-from relay.effects import HUD_PACING, Kind
+from relay.deciding.budgets import IN_FLIGHT, is_urgent, price_of
+from relay.deciding.circuits import ACCOUNTS_PROBED, GITHUB, Circuit, Pace, State, backend_key, keys_of, stopped_text
+from relay.deciding.effects import HUD_PACING, Kind
 from relay.store import budgets, candidates, circuits
 from relay.store.budgets import Account, may_be_asked
 from relay.store.candidates import NOTHING, TIME, TURN, Holder

@@ -13,9 +13,9 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from allowlist.model import Allowlist, RepoName
-from relay.effects import run_command
-from relay.facts import CheckFacts
-from relay.reading import GHOST
+from relay.deciding.effects import run_command
+from relay.deciding.facts import CheckFacts
+from relay.deciding.reading import GHOST
 from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
 from relay.store.outbox import enqueue, on_conflict_do_nothing

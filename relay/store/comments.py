@@ -12,7 +12,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select, update
 
 from allowlist.model import RepoName
-from relay.effects import reconcile_comment
+from relay.deciding.effects import reconcile_comment
 from relay.store.outbox import enqueue, on_conflict_do_nothing
 from relay.store.sooner import sooner
 from relay.store.tables import Comment

@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from allowlist.model import RepoName
-from relay.gaps import QUEUE, Cause, SeenHead, SeenRef
-from relay.plan import HeadState, Purpose
+from relay.deciding.gaps import QUEUE, Cause, SeenHead, SeenRef
+from relay.deciding.plan import HeadState, Purpose
 from relay.store.tables import Change, Delivery, Dispatch
 from relay.store.tables_gaps import Gap
 

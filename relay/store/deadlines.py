@@ -18,7 +18,8 @@ from levels.legs import Leg
 from levels.lifecycle import Expectation, stand
 from levels.outcomes import UNSETTLED, Outcome
 from levels.witness import at_deadline
-from relay.effects import Kind
+from relay.deciding.effects import Kind
+from relay.deciding.terms import Terms
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.dispatching import load_to_send, note_backend_error, note_undelivered
 from relay.store.observations import NOTHING, Seen, load_seen
@@ -27,8 +28,7 @@ from relay.store.outbox import dead_of
 from relay.store.standing import leg_of
 from relay.store.tables import Audit, Change, Dispatch, Effect, Job
 from relay.store.told import outcome_of
-from relay.terms import Terms
-from relay.words import clock, deadline_sentence, outcome_phrase
+from relay.texts.words import clock, deadline_sentence, outcome_phrase
 
 _audit = Audit.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]

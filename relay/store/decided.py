@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, exists, select, tuple_
 
 from levels.lifecycle import Standing
+from relay.deciding.terms import Terms
 from relay.store.legs import stand_again
 from relay.store.standing import Told
 from relay.store.tables import Change, Delivery, Dispatch, Job, Report
-from relay.terms import Terms
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _delivery = Delivery.__table__  # type: ignore[attr-defined]

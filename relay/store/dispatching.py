@@ -11,12 +11,12 @@ from sqlalchemy import Connection, bindparam, case, func, or_, select, update
 
 from allowlist.model import Level, RepoName
 from levels.outcomes import Outcome
-from relay.effects import Kind
+from relay.deciding.effects import Kind
+from relay.deciding.terms import Terms
 from relay.github.port import Address, Located
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import cancel, on_conflict_do_nothing
 from relay.store.tables import Backend, Change, Delivery, Dispatch, Report
-from relay.terms import Terms
 
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]

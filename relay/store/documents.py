@@ -47,7 +47,7 @@ def digest_of(conn: Connection, key: str) -> str | None:
 def keep(conn: Connection, key: str, body: str, *, etag: str | None, digest: str, now: datetime) -> None:
     """Keep this text under the name, in place of what was there. An allowlist is kept by its digest besides.
 
-    What was decided by it can then be decided again (``relay.grounds``) for as long as that is kept.
+    What was decided by it can then be decided again (``relay.deciding.grounds``) for as long as that is kept.
     """
     values = {"body": body, "etag": etag, "digest": digest, "updated_at": now, "checked_at": now, "note": ""}
     conn.execute(on_conflict_do_nothing(conn, _document), {"key": key, **values})

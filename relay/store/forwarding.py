@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select, update
 
 from allowlist.model import Level
 from levels.legs import Status
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.hud import ForwardFacts
 from relay.store.outbox import dead_of
 from relay.store.tables import Dispatch, Effect, Job, Report

@@ -15,7 +15,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, delete, func, or_, select, update
 
 from allowlist.model import Allowlist, Entry, RepoName
-from relay.gaps import HEALED, Cause, How
+from relay.deciding.gaps import HEALED, Cause, How
 from relay.store.outbox import on_conflict_do_nothing
 from relay.store.tables_gaps import Gap, Listing, Turn
 

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from relay.events import PullRequestEvent, PushEvent
-from relay.plan import HeadState, Plan, time_of
+from relay.deciding.events import PullRequestEvent, PushEvent
+from relay.deciding.plan import HeadState, Plan, time_of
 from relay.store.tables import Change
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.

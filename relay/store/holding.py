@@ -15,14 +15,14 @@ from sqlalchemy import Connection, bindparam, case, exists, func, select, update
 
 from allowlist.model import Level, RepoName
 from levels.outcomes import Outcome
-from relay import effects
-from relay.effects import Kind
-from relay.plan import BY_LABEL, HeadState, Purpose
+from relay.deciding import effects
+from relay.deciding.effects import Kind
+from relay.deciding.plan import BY_LABEL, HeadState, Purpose
+from relay.deciding.terms import Terms
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import cancel, enqueue
 from relay.store.redispatch import REDISPATCHED
 from relay.store.tables import Backend, Change, Delivery, Dispatch, Effect
-from relay.terms import Terms
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]

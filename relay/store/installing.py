@@ -9,10 +9,10 @@ from sqlalchemy import Connection, select, update
 
 from allowlist.model import Allowlist, Entry, RepoName
 from levels.powers import POWERS
-from relay import effects
-from relay.effects import Kind
-from relay.events import InstallationEvent
-from relay.plan import Decision
+from relay.deciding import effects
+from relay.deciding.effects import Kind
+from relay.deciding.events import InstallationEvent
+from relay.deciding.plan import Decision
 from relay.store.checks import CheckTerms
 from relay.store.circuits import try_backends
 from relay.store.intake import Received, Recorded, note_delivery, note_plan

@@ -17,13 +17,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from allowlist.filters import Filtered, decide_paths, paths_match
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from levels.outcomes import Outcome
-from relay import effects
-from relay.effects import Kind, NewEffect
-from relay.events import PullRequestEvent, PushEvent
-from relay.grounds import LABEL_UNKNOWN, Ground, ground_of, ground_text, let_stand, plan_text
-from relay.label_help import TOPIC as HELP_TOPIC
-from relay.label_help import label_help
-from relay.plan import Decision, HeadState, NewDispatch, Plan, plan
+from relay.deciding import effects
+from relay.deciding.effects import Kind, NewEffect
+from relay.deciding.events import PullRequestEvent, PushEvent
+from relay.deciding.grounds import LABEL_UNKNOWN, Ground, ground_of, ground_text, let_stand, plan_text
+from relay.deciding.plan import Decision, HeadState, NewDispatch, Plan, plan
+from relay.deciding.terms import Terms
 from relay.store.cancelling import want_cancelled
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.comments import want_comment
@@ -32,7 +31,8 @@ from relay.store.outbox import cancel, enqueue
 from relay.store.reviving import revive_checks, revive_dispatches
 from relay.store.tables import Change, Delivery, Dispatch
 from relay.store.thread import load_known, take_turns
-from relay.terms import Terms
+from relay.texts.label_help import TOPIC as HELP_TOPIC
+from relay.texts.label_help import label_help
 
 __all__ = ["PathsAnswer", "Received", "Recorded", "apply_paths", "record", "supersede"]
 

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select, update
 
 from allowlist.model import Entry, RepoName
 from levels.outcomes import Outcome
-from relay.effects import confirm_commit
+from relay.deciding.effects import confirm_commit
+from relay.deciding.terms import Terms
 from relay.results.report import IncomingReport
 from relay.store.outbox import enqueue, on_conflict_do_nothing
 from relay.store.shared import ForEach
 from relay.store.tables import Backend, Change, Dispatch
-from relay.terms import Terms
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]

@@ -16,7 +16,8 @@ from allowlist.model import Level, RepoName
 from levels.outcomes import UNSETTLED, Outcome
 from levels.powers import POWERS
 from levels.witness import filled_in, newest_attempts
-from relay.effects import Kind, NewEffect, observe
+from relay.deciding.effects import Kind, NewEffect, observe
+from relay.deciding.terms import Terms
 from relay.github.port import Address
 from relay.store.checks import SHOWN_LEVELS, CheckTerms, touch_head
 from relay.store.dispatching import note_backend_error
@@ -24,8 +25,7 @@ from relay.store.observations import COMPLETED, NOTHING, AttemptShown, Seen, kee
 from relay.store.outbox import enqueue
 from relay.store.standing import Told, load_attempts, stand_on_rows
 from relay.store.tables import Audit, Backend, Change, Dispatch, Effect, Job, Observation, Report
-from relay.terms import Terms
-from relay.words import clock, denied, outcome_phrase, seen_unreported
+from relay.texts.words import clock, denied, outcome_phrase, seen_unreported
 
 _audit = Audit.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _backend = Backend.__table__  # type: ignore[attr-defined]

@@ -10,12 +10,12 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from levels.outcomes import Outcome
-from relay.facts import CheckFacts, Place
-from relay.rendering import Rendered
-from relay.replies import oncall_text, passing_text, tells_of_passing
+from relay.deciding.facts import CheckFacts, Place
 from relay.store.checks import CheckTerms
 from relay.store.comments import said_about, want_comment
-from relay.words import backend_check_name
+from relay.texts.rendering import Rendered
+from relay.texts.replies import oncall_text, passing_text, tells_of_passing
+from relay.texts.words import backend_check_name
 
 #: Outcomes that a backend's own people should look at. A cancelled run was somebody's wish, and what steps down says
 #: so in the check alone.

@@ -26,8 +26,8 @@ from sqlalchemy import (
     update,
 )
 
-from relay.circuits import Pace
-from relay.effects import Kind, NewEffect
+from relay.deciding.circuits import Pace
+from relay.deciding.effects import Kind, NewEffect
 from relay.store import budgets, circuits
 from relay.store.budgets import rest
 from relay.store.candidates import OPEN_STATES, heal, release

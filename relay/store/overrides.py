@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, select, update
 
 from allowlist.model import RepoName
-from relay.facts import OverrideFacts
+from relay.deciding.facts import OverrideFacts
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import on_conflict_do_nothing
 from relay.store.tables import Change, Override

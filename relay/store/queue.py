@@ -10,10 +10,10 @@ from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from allowlist.model import Allowlist, RepoName
-from relay.events import MergeGroupEvent
-from relay.grounds import ground_of
-from relay.plan import HeadState, Purpose
-from relay.plan_queue import GroupPlan, KnownGroup, KnownTold, group_thread, plan_group, pull_number
+from relay.deciding.events import MergeGroupEvent
+from relay.deciding.grounds import ground_of
+from relay.deciding.plan import HeadState, Purpose
+from relay.deciding.plan_queue import GroupPlan, KnownGroup, KnownTold, group_thread, plan_group, pull_number
 from relay.store.cancelling import want_cancelled
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.intake import (

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, select
 
-from relay.plan_queue import Link, groups_above, numbers_in
+from relay.deciding.plan_queue import Link, groups_above, numbers_in
 from relay.store.tables import Change
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.

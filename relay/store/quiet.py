@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, select
 
-from relay.budgets import Price
-from relay.circuits import GITHUB
+from relay.deciding.budgets import Price
+from relay.deciding.circuits import GITHUB
 from relay.store import budgets, circuits
 from relay.store.tables_limits import Pacing
 

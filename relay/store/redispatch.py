@@ -9,11 +9,11 @@ from sqlalchemy import Connection, bindparam, insert, select
 
 from allowlist.model import Allowlist, Level, RepoName
 from levels.outcomes import UNSETTLED, Outcome
-from relay.effects import send_dispatch
+from relay.deciding.effects import send_dispatch
+from relay.deciding.terms import Terms
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import enqueue
 from relay.store.tables import Backend, Change, Dispatch
-from relay.terms import Terms
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _change = Change.__table__  # type: ignore[attr-defined]

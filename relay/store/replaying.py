@@ -15,8 +15,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select, update
 
 from allowlist.model import Allowlist, RepoName
-from relay.effects import Kind
-from relay.plan import Purpose
+from relay.deciding.effects import Kind
+from relay.deciding.plan import Purpose
+from relay.deciding.terms import Terms
 from relay.store.checks import CheckTerms
 from relay.store.circuits import try_backends
 from relay.store.documents import audit
@@ -24,7 +25,6 @@ from relay.store.outbox import IS_DEAD
 from relay.store.redispatch import Asking, Refusal, redispatch
 from relay.store.reviving import replaced_by, revive_dispatches
 from relay.store.tables import Change, Check, Delivery, Dispatch, Effect, Report
-from relay.terms import Terms
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from levels.outcomes import FAILURE_LIKE
-from relay.facts import FailedTest, LegFacts
+from relay.deciding.facts import FailedTest, LegFacts
 from relay.store.tables import TestResult
 
 _test = TestResult.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.

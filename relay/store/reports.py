@@ -18,7 +18,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, insert, or_, select, 
 from sqlalchemy.dialects import postgresql, sqlite
 
 from allowlist.model import Level, RepoName
-from relay.effects import NewEffect, forward_hud, pin_backend
+from relay.deciding.effects import NewEffect, forward_hud, pin_backend
+from relay.deciding.terms import Terms
 from relay.results.binding import Bound, KnownDispatch, PinnedIds, Refusal, bind
 from relay.store.checks import SHOWN_LEVELS, CheckTerms, touch_reported
 from relay.store.legs import Changed, Said, Told, refold_all
@@ -28,7 +29,6 @@ from relay.store.outbox import enqueue, on_conflict_do_nothing
 from relay.store.report_rows import Callback, differences, report_values, test_values
 from relay.store.shared import SharedUnit
 from relay.store.tables import Backend, Dispatch, Report, TestResult
-from relay.terms import Terms
 
 __all__ = ["Accepted", "Callback", "Incoming", "KeepTerms", "accept", "confirm", "nightly_subject"]
 

@@ -13,10 +13,10 @@ from itertools import chain
 from sqlalchemy import Connection, or_, select, update
 
 from allowlist.model import Allowlist, RepoName
-from relay import effects
-from relay.effects import Kind
-from relay.events import RepositoryEvent
-from relay.plan import Decision
+from relay.deciding import effects
+from relay.deciding.effects import Kind
+from relay.deciding.events import RepositoryEvent
+from relay.deciding.plan import Decision
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import note_backend_error
 from relay.store.installing import UPSTREAMS

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, func, select, update
 
 from allowlist.model import RepoName
 from levels.outcomes import FAILURE_LIKE
-from relay.effects import Kind, rerun
+from relay.deciding.effects import Kind, rerun
 from relay.github.port import Address
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.dispatching import address_of, note_backend_error

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, exists, func, select
 
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store.aggregates import count_forgotten
 from relay.store.deadlines import SELF
 from relay.store.tables import (

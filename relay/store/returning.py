@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, func, select
 
 from allowlist.model import RepoName
-from relay.circuits import backend_key
-from relay.effects import Kind
-from relay.plan import Decision, HeadState, Purpose
+from relay.deciding.circuits import backend_key
+from relay.deciding.effects import Kind
+from relay.deciding.plan import Decision, HeadState, Purpose
 from relay.store import circuits
 from relay.store.checks import CheckTerms
 from relay.store.outbox import dead_of

@@ -8,13 +8,13 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, bindparam, or_, select, update
 
 from levels.outcomes import Outcome
-from relay.effects import Kind
-from relay.plan import BY_LABEL, LIVE, Decision, Purpose
+from relay.deciding.effects import Kind
+from relay.deciding.plan import BY_LABEL, LIVE, Decision, Purpose
+from relay.deciding.terms import Terms
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.circuits import try_backends
 from relay.store.outbox import revive
 from relay.store.tables import Change, Check, Dispatch
-from relay.terms import Terms
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Row, bindparam, case, func, select, update
 from levels.legs import Leg, Status
 from levels.lifecycle import Expectation, Standing, stand
 from levels.outcomes import UNSETTLED, Conclusion, Outcome
+from relay.deciding.terms import Terms
 from relay.store.observations import Seen
 from relay.store.shared import ForEach
 from relay.store.tables import Dispatch, Job, Report
-from relay.terms import Terms
 
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _job = Job.__table__  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What is known of the pull request or ref an event belongs to, loaded as ``relay.plan`` looks at it."""
+"""What is known of the pull request or ref an event belongs to, loaded as ``relay.deciding.plan`` looks at it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
 from allowlist.model import RepoName
-from relay.events import PullRequestEvent, PushEvent
-from relay.known import Elsewhere, Known, KnownDispatch, KnownHead
-from relay.plan import LIVE, UNSENT, HeadState, Purpose, head_of, thread_of, time_of
+from relay.deciding.events import PullRequestEvent, PushEvent
+from relay.deciding.known import Elsewhere, Known, KnownDispatch, KnownHead
+from relay.deciding.plan import LIVE, UNSENT, HeadState, Purpose, head_of, thread_of, time_of
+from relay.deciding.terms import Terms
 from relay.store.tables import Backend, Change, Delivery, Dispatch
-from relay.terms import Terms
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]

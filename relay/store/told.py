@@ -9,11 +9,11 @@ from sqlalchemy import Select, and_, not_, select
 
 from allowlist.model import Allowlist, Level, RepoName
 from levels.outcomes import Outcome
-from relay.facts import DispatchFacts, LegFacts, OnBase, OverrideFacts
+from relay.deciding.facts import DispatchFacts, LegFacts, OnBase, OverrideFacts
+from relay.deciding.terms import Terms
 from relay.store.checks import SHOWN_STATES, CheckTerms
 from relay.store.observing import OBSERVED_LEVELS
 from relay.store.tables import Backend, Dispatch
-from relay.terms import Terms
 
 _backend = Backend.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]

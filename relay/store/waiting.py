@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store.candidates import OPEN_STATES
 from relay.store.observing import OBSERVED_LEVELS
 from relay.store.outbox import IS_DEAD
 from relay.store.tables import Change, Check, Dispatch, Effect, Job
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 
 _change: Any = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check: Any = Check.__table__  # type: ignore[attr-defined]

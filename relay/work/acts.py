@@ -12,15 +12,15 @@ from allowlist.model import Allowlist, RepoName
 from levels.gate import Line
 from levels.outcomes import GateEffect, Outcome
 from levels.powers import POWERS
-from relay.commands import named_backend
-from relay.facts import CheckFacts, DispatchFacts, Place
-from relay.markup import prose
+from relay.deciding.commands import named_backend
+from relay.deciding.facts import CheckFacts, DispatchFacts, Place
 from relay.store.answering import HOLDS_NOTHING, answer_for
 from relay.store.checks import CheckTerms
 from relay.store.commands import CommandRow, audit
 from relay.store.redispatch import Asking, Refusal, redispatch
 from relay.store.rerunning import KnownRun, ask_rerun, asked_lately, runs_of
-from relay.words import PHRASES, clock, several
+from relay.texts.markup import prose
+from relay.texts.words import PHRASES, clock, several
 
 #: Outcomes that no failed job stands behind: their runs are run again as a whole.
 _NO_FAILED_JOB = frozenset({Outcome.SKIPPED, Outcome.NEUTRAL})

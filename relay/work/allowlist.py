@@ -24,7 +24,7 @@ from allowlist.model import Allowlist, Entry, Fault, Level, RepoName
 from allowlist.parse import MAX_BYTES, UnreadableError, parse
 from levels.powers import POWERS
 from relay.clock import Now
-from relay.effects import pin_backend
+from relay.deciding.effects import pin_backend
 from relay.github.errors import GitHubError
 from relay.github.port import FileVersion, GitHub
 from relay.store import documents, outbox

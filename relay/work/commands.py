@@ -14,13 +14,11 @@ import structlog
 from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
-from relay.authority import Ruling, rule
-from relay.commands import PREFIX, Verb
-from relay.facts import CheckFacts, Place
+from relay.deciding.authority import Ruling, rule
+from relay.deciding.commands import PREFIX, Verb
+from relay.deciding.facts import CheckFacts, Place
 from relay.github.observed import Role
 from relay.github.port import GitHub
-from relay.markup import plain
-from relay.replies import answer, help_text, status_text
 from relay.store import commands
 from relay.store.checks import CheckTerms
 from relay.store.commands import CommandRow
@@ -28,6 +26,8 @@ from relay.store.comments import want_comment
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
 from relay.store.outbox import Claimed
+from relay.texts.markup import plain
+from relay.texts.replies import answer, help_text, status_text
 from relay.tracing import trace_id
 from relay.work.acts import Act, Done, override, rerun, run
 from relay.work.outbox import Note

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store.claiming import HUD_IN_FLIGHT
 
 

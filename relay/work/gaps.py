@@ -16,13 +16,13 @@ from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
 from relay.clock import Now
-from relay.effects import pacing_of
-from relay.events import MergeGroupEvent
-from relay.gaps import GRACE, HEALED, QUEUE, Cause, How, Missed, Rules
+from relay.deciding.effects import pacing_of
+from relay.deciding.events import MergeGroupEvent
+from relay.deciding.gaps import GRACE, HEALED, QUEUE, Cause, How, Missed, Rules
+from relay.deciding.plan import thread_of
 from relay.github.errors import GitHubError, Invalid, Limited, RetryLater
 from relay.github.listed import GitHubLists, PullListed
 from relay.github.port import Address
-from relay.plan import thread_of
 from relay.store import comparing, gaps
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store

@@ -19,15 +19,15 @@ import structlog
 from sqlalchemy import Connection, select
 
 from relay.clock import Now
-from relay.events import (
+from relay.deciding.events import (
     INSTALLATION_ACTIONS,
     INSTALLATION_REPOSITORIES_ACTIONS,
     MERGE_GROUP_ACTIONS,
     PULL_REQUEST_ACTIONS,
     REPOSITORY_ACTIONS,
 )
-from relay.events_asked import CHECK_RUN_ACTIONS, CHECK_SUITE_ACTIONS, COMMENT_ACTIONS
-from relay.gaps import HEALED, Cause, How
+from relay.deciding.events_asked import CHECK_RUN_ACTIONS, CHECK_SUITE_ACTIONS, COMMENT_ACTIONS
+from relay.deciding.gaps import HEALED, Cause, How
 from relay.github.errors import GitHubError, Limited, RetryLater
 from relay.github.listed import GitHubLists, HookDeliveries, HookDelivery, Side
 from relay.store import gaps

@@ -12,7 +12,7 @@ from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.observations import COMPLETED, AttemptShown
 from relay.store.observing import MOST_RUNS, KnownRun, Look, ToObserve, load_observe, note_observed
-from relay.words import not_at_github, not_observable, other_workflow, run_gone
+from relay.texts.words import not_at_github, not_observable, other_workflow, run_gone
 from relay.work.outbox import Note
 
 

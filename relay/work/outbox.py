@@ -18,9 +18,9 @@ from functools import partial
 import structlog
 from sqlalchemy import Connection
 
-from relay.circuits import Pace, State
 from relay.clock import Now
-from relay.effects import Kind
+from relay.deciding.circuits import Pace, State
+from relay.deciding.effects import Kind
 from relay.store import outbox
 from relay.store.circuits import Turned
 from relay.store.engine import Store, StoreDownError

@@ -16,10 +16,9 @@ from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
 from relay.clock import Now
-from relay.facts import CheckFacts, Place, RowFacts
+from relay.deciding.facts import CheckFacts, Place, RowFacts
 from relay.github.errors import GitHubError, Invalid, RetryLater
 from relay.github.port import Address, CheckAction, CheckRunWrite, GitHub
-from relay.rendering import Rendered, render, replaced
 from relay.store.check_facts import load_check
 from relay.store.check_notes import (
     Applied,
@@ -33,6 +32,7 @@ from relay.store.checks import LATE, CheckTerms
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
 from relay.store.oncalls import tell_oncalls
+from relay.texts.rendering import Rendered, render, replaced
 from relay.tracing import trace_id
 
 log = structlog.get_logger(__name__)

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from allowlist.model import Allowlist
 from relay.clock import Now
-from relay.events import MergeGroupEvent
-from relay.gaps import (
+from relay.deciding.events import MergeGroupEvent
+from relay.deciding.gaps import (
     GRACE,
     QUEUE,
     Cause,
@@ -24,11 +24,11 @@ from relay.gaps import (
     compare_groups,
     compare_pull,
 )
+from relay.deciding.plan_queue import group_thread
+from relay.deciding.reading import BadEventError
 from relay.github.errors import Invalid
 from relay.github.listed import GitHubLists, PullListed, RefHead
 from relay.github.port import Address
-from relay.plan_queue import group_thread
-from relay.reading import BadEventError
 from relay.store import comparing, gaps
 from relay.store.dispatching import address_of
 from relay.store.engine import Store

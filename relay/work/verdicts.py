@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from sqlalchemy import Connection
 
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store.claiming import Claimed
 
 #: What is noted in the transaction that ends an effect, once it is certain that the lease is still ours.

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from allowlist.model import ACTIONS
-from relay.events import PULL_REQUEST_ACTIONS, REPOSITORY_ACTIONS, WANTED_EVENTS
-from relay.plan import STARTS
+from relay.deciding.events import PULL_REQUEST_ACTIONS, REPOSITORY_ACTIONS, WANTED_EVENTS
+from relay.deciding.plan import STARTS
 from relay.store.engine import Store
 from tests.conftest import Clock
 from tests.contract.npm_package import PackageUnavailableError, read_json

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from relay.capability import CapabilityKeys
+from relay.deciding.terms import Terms
 from relay.edge.callback import callback_router
 from relay.edge.keys import KeyCache
 from relay.edge.oidc import OidcVerifier
@@ -26,7 +27,6 @@ from relay.store import tables
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.reports import KeepTerms
-from relay.terms import Terms
 from tests.conftest import Clock
 
 UPSTREAM = RepoName("pytorch", "pytorch")

@@ -13,10 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 
 from allowlist.model import Allowlist, Entry, Fault, Level, RepoName
+from relay.deciding.effects import send_dispatch
 from relay.edge.api import answer_invalid, api_router
 from relay.edge.pages import http_error_handler, pages_router
 from relay.edge.problems import ProblemError, answer_problem, answer_store_down
-from relay.effects import send_dispatch
 from relay.store import outbox
 from relay.store.engine import Store, StoreDownError
 from relay.store.tables import Attempt, Backend, Change, Dispatch, Effect

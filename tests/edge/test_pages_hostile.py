@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allowlist.model import Fault
-from relay.gaps import Cause
+from relay.deciding.gaps import Cause
 from relay.store.documents import audit
 from relay.store.gaps import NewGap, note_gap
 from relay.store.tables import Delivery

@@ -19,10 +19,10 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, text, update
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from relay.capability import CapabilityKeys
+from relay.deciding.effects import Kind
+from relay.deciding.events import MergeGroupEvent, PullRequestEvent
+from relay.deciding.facts import Place
 from relay.edge.oidc import CallerKind, VerifiedCaller
-from relay.effects import Kind
-from relay.events import MergeGroupEvent, PullRequestEvent
-from relay.facts import Place
 from relay.github.errors import GitHubError
 from relay.perform import GitHubPerformer, Sites
 from relay.results.binding import Refusal

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from allowlist.model import Entry, Level, RepoName
-from relay.events import MergeGroupEvent, PullRequestEvent
+from relay.deciding.events import MergeGroupEvent, PullRequestEvent
 from relay.store.overrides import set_override
 from relay.store.redispatch import Refusal as NotTold
 from tests.machine.history import TERMS

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from allowlist.model import Entry, Level, OnSilence, RepoName, Timeouts
 from relay.github.errors import RetryLater
 from relay.store.tables import Check
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.conftest import Clock
 from tests.machine.history import History, Tried
 from tests.machine.model import Model, Shown

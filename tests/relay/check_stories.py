@@ -8,9 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 from allowlist.model import Level, OnSilence, RepoName
 from levels.outcomes import Outcome
-from relay.facts import BaseRun, ChangeFacts, CheckFacts, DispatchFacts, FailedTest, LegFacts, OnBase, Place, RowFacts
-from relay.terms import Terms
-from relay.words import GATE_NAME, backend_check_name
+from relay.deciding.facts import (
+    BaseRun,
+    ChangeFacts,
+    CheckFacts,
+    DispatchFacts,
+    FailedTest,
+    LegFacts,
+    OnBase,
+    Place,
+    RowFacts,
+)
+from relay.deciding.terms import Terms
+from relay.texts.words import GATE_NAME, backend_check_name
 
 HEAD = "abc1234def5678" + "0" * 26
 NOON = datetime(2026, 11, 30, 14, 5, tzinfo=UTC)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.events import PullRequestEvent, PushEvent
-from relay.known import Known, KnownDispatch, KnownHead
-from relay.plan import Plan, Purpose, plan
+from relay.deciding.events import PullRequestEvent, PushEvent
+from relay.deciding.known import Known, KnownDispatch, KnownHead
+from relay.deciding.plan import Plan, Purpose, plan
 
 UPSTREAM = RepoName("up", "stream")
 S1, S2, S3 = "1" * 40, "2" * 40, "3" * 40

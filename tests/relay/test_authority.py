@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.authority import AUTHORITY, Ruling, authority_rows, rule
-from relay.commands import Verb
+from relay.deciding.authority import AUTHORITY, Ruling, authority_rows, rule
+from relay.deciding.commands import Verb
 from relay.github.observed import Role
 
 README = Path(__file__).parents[2] / "levels" / "README.md"

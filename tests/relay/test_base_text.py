@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from levels.outcomes import Outcome
-from relay.base_text import base_markdown, base_plain, todo
-from relay.facts import BaseRun, FailedTest, OnBase
-from relay.markup import MAX_TEXT, MAX_TITLE, size
-from relay.rendering import render_backend, render_gate
-from relay.replies import oncall_text
-from relay.words import PHRASES
+from relay.deciding.facts import BaseRun, FailedTest, OnBase
+from relay.texts.base_text import base_markdown, base_plain, todo
+from relay.texts.markup import MAX_TEXT, MAX_TITLE, size
+from relay.texts.rendering import render_backend, render_gate
+from relay.texts.replies import oncall_text
+from relay.texts.words import PHRASES
 from tests.relay.check_stories import BASE_FAILED, BASE_PASSED, FAILED, HEAD, NOON, PLACE, check, dispatch, gate, known
 from tests.relay.test_hostile_words import NASTY, harmless
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from levels.outcomes import Outcome
-from relay.facts import DispatchFacts
-from relay.rendering import render_backend
+from relay.deciding.facts import DispatchFacts
+from relay.texts.rendering import render_backend
 from tests.relay.check_stories import FAILED, PLACE, check, dispatch, leg
 
 

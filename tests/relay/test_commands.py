@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allowlist.model import Entry, Level, RepoName
-from relay.commands import MAX_WORDS, Spoken, Verb, named_backend, spoken
+from relay.deciding.commands import MAX_WORDS, Spoken, Verb, named_backend, spoken
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from allowlist.model import RepoName
-from relay.events import (
+from relay.deciding.events import (
     Ignored,
     InstallationEvent,
     InstalledRepository,
@@ -19,7 +19,7 @@ from relay.events import (
     PushEvent,
     parse,
 )
-from relay.reading import BadEventError
+from relay.deciding.reading import BadEventError
 from tests.relay.bodies import (
     SHA_1,
     SHA_2,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from relay.commands import Spoken, Verb
-from relay.events import CheckEvent, CommentEvent, parse
-from relay.reading import BadEventError
+from relay.deciding.commands import Spoken, Verb
+from relay.deciding.events import CheckEvent, CommentEvent, parse
+from relay.deciding.reading import BadEventError
 from tests.relay.bodies import SHA_1, UPSTREAM, check_run, check_suite, comment
 
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.events import PullRequestEvent, PushEvent
-from relay.gaps import (
+from relay.deciding.events import PullRequestEvent, PushEvent
+from relay.deciding.gaps import (
     GRACE,
     Cause,
     Rules,

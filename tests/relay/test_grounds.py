@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 
 from allowlist.model import Allowlist, Level, RepoName
-from relay.events import MergeGroupEvent
-from relay.grounds import MOST, Ground, UnreadableGroundError, decide_again, ground_of, ground_text, read_ground
-from relay.known import Elsewhere, Known
-from relay.plan_queue import KnownGroup, KnownTold
-from relay.replayed import Difference, Kind, NotReplayableError, again, differences
+from relay.deciding.events import MergeGroupEvent
+from relay.deciding.grounds import (
+    MOST,
+    Ground,
+    UnreadableGroundError,
+    decide_again,
+    ground_of,
+    ground_text,
+    read_ground,
+)
+from relay.deciding.known import Elsewhere, Known
+from relay.deciding.plan_queue import KnownGroup, KnownTold
+from relay.deciding.replayed import Difference, Kind, NotReplayableError, again, differences
 from tests.relay.planning import NPU, PREFIXES, S1, S2, S3, XPU, at, head, labeled, pull_request, push, told
 
 KNOWN = Known(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levels.outcomes import Outcome
-from relay.markup import Section, assemble, code, link, plain, prose, safe_url, size
-from relay.rendering import render, render_backend, render_gate
+from relay.texts.markup import Section, assemble, code, link, plain, prose, safe_url, size
+from relay.texts.rendering import render, render_backend, render_gate
 from tests.relay.check_stories import FAILED, PLACE, check, dispatch, gate, leg
 
 # --- Hostile text ----------------------------------------------------------------------------------------------------

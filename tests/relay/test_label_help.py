@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.label_help import label_help
+from relay.texts.label_help import label_help
 from tests.relay.planning import NPU, PREFIXES, XPU, pull_request
 
 GPU = Entry(RepoName("org", "gpu"), Level.L4, device="gpu")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.payload import (
+from relay.deciding.payload import (
     MAX_CLIENT_PAYLOAD,
     ChangeFacts,
     RelayBlock,

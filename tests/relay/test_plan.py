@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from allowlist.model import Entry, Level, RepoName
-from relay.events import PullRequestEvent
-from relay.known import Known, KnownHead
-from relay.plan import LIVE, UNSENT, Decision, HeadState, Purpose
+from relay.deciding.events import PullRequestEvent
+from relay.deciding.known import Known, KnownHead
+from relay.deciding.plan import LIVE, UNSENT, Decision, HeadState, Purpose
 from tests.relay.planning import (
     EVERY,
     NPU,

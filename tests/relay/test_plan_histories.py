@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allowlist.model import Allowlist, Entry
-from relay.events import PullRequestEvent
-from relay.known import Known, KnownDispatch, KnownHead
-from relay.plan import LIVE, STARTS, UNSENT, HeadState, Plan, Purpose, plan
+from relay.deciding.events import PullRequestEvent
+from relay.deciding.known import Known, KnownDispatch, KnownHead
+from relay.deciding.plan import LIVE, STARTS, UNSENT, HeadState, Plan, Purpose, plan
 from tests.relay.planning import EVERY, NPU, PICKY, PREFIXES, T0, XPU, at, fresh_ids, pull_request
 
 pytestmark = pytest.mark.slow

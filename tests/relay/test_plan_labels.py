@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from allowlist.model import Entry, Level
-from relay.known import Known
-from relay.plan import LIVE, NewDispatch, Purpose
+from relay.deciding.known import Known
+from relay.deciding.plan import LIVE, NewDispatch, Purpose
 from tests.relay.planning import (
     EVERY,
     NPU,

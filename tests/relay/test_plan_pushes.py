@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from relay.known import Elsewhere, Known
-from relay.plan import TAG_GRACE, Decision, HeadState, thread_of
+from relay.deciding.known import Elsewhere, Known
+from relay.deciding.plan import TAG_GRACE, Decision, HeadState, thread_of
 from tests.relay.planning import (
     EVERY,
     NPU,

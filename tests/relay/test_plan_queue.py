@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.events import MergeGroupEvent, parse
-from relay.plan import Decision, HeadState
-from relay.plan_queue import GroupPlan, KnownGroup, KnownTold, Link, groups_above, numbers_in, plan_group, pull_number
+from relay.deciding.events import MergeGroupEvent, parse
+from relay.deciding.plan import Decision, HeadState
+from relay.deciding.plan_queue import (
+    GroupPlan,
+    KnownGroup,
+    KnownTold,
+    Link,
+    groups_above,
+    numbers_in,
+    plan_group,
+    pull_number,
+)
 from tests.relay.bodies import GROUP_1, SHA_2, UPSTREAM, merge_group
 
 ASKS = Entry(RepoName("org", "asks"), Level.L4, events=frozenset({"pull_request", "merge_group"}))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay.commands import Verb
-from relay.markup import MAX_TEXT, size
-from relay.replies import answer, help_text, mention
+from relay.deciding.commands import Verb
+from relay.texts.markup import MAX_TEXT, size
+from relay.texts.replies import answer, help_text, mention
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 
 from allowlist.model import Level, OnSilence, RepoName
 from levels.outcomes import GATE_TABLE, Conclusion, GateEffect, Outcome
-from relay.commands import Verb, spoken
-from relay.facts import CheckFacts, DispatchFacts, LeftOut, OverrideFacts
-from relay.rendering import Rendered, render, render_backend, render_gate, render_job
-from relay.words import (
+from relay.deciding.commands import Verb, spoken
+from relay.deciding.facts import CheckFacts, DispatchFacts, LeftOut, OverrideFacts
+from relay.texts.rendering import Rendered, render, render_backend, render_gate, render_job
+from relay.texts.words import (
     EFFECTS,
     PHRASES,
     backend_check_name,

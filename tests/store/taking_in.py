@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from allowlist.model import Allowlist, Entry, RepoName
-from relay.events import InstallationEvent, PullRequestEvent, PushEvent
+from relay.deciding.events import InstallationEvent, PullRequestEvent, PushEvent
 from relay.store.checks import CheckTerms
 from relay.store.engine import Store
 from relay.store.installing import record_installation

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from relay.commands import Spoken, Verb
-from relay.events import CheckEvent, CommentEvent
-from relay.plan import Decision
+from relay.deciding.commands import Spoken, Verb
+from relay.deciding.events import CheckEvent, CommentEvent
+from relay.deciding.plan import Decision
 from relay.store.asking import ASKED_WITHIN, MOST_COMMENTS, MOST_PRESSES, record_asked
 from relay.store.engine import Store
 from relay.store.intake import Received, Recorded

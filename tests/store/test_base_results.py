@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allowlist.model import Level, RepoName
-from relay.facts import BaseRun, CheckFacts, DispatchFacts, OnBase
+from relay.deciding.facts import BaseRun, CheckFacts, DispatchFacts, OnBase
 from relay.store.base_results import MOST_NAMES, base_of
 from relay.store.check_facts import MOST_TESTS_OF_A_LEG, load_check
 from relay.store.engine import Store
 from relay.store.tables import Check
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.work.record import NPU, Record
 
 XPU = RepoName.parse("org/xpu")

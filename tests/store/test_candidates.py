@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from relay.circuits import GITHUB, Circuit, State
-from relay.effects import HUD_PACING, Kind, NewEffect
+from relay.deciding.circuits import GITHUB, Circuit, State
+from relay.deciding.effects import HUD_PACING, Kind, NewEffect
 from relay.store import circuits, outbox
 from relay.store.circuits import Book
 from relay.store.engine import Store

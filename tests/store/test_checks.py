@@ -16,7 +16,6 @@ from sqlalchemy import Connection, event
 from allowlist.model import Level, RepoName
 from levels.outcomes import Outcome
 from relay.github.errors import RetryLater
-from relay.rendering import render
 from relay.store import outbox
 from relay.store.check_facts import MOST_TESTS_OF_A_LEG, load_check
 from relay.store.check_notes import note_unchanged
@@ -25,7 +24,8 @@ from relay.store.engine import Store
 from relay.store.reported import environment_of
 from relay.store.tables import Change, Check, Dispatch, Effect
 from relay.store.told import outcome_of
-from relay.words import GATE_NAME
+from relay.texts.rendering import render
+from relay.texts.words import GATE_NAME
 from tests.work.record import NPU, TERMS, Record
 from tests.work.remembered_github import S1, UPSTREAM
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from relay.circuits import ENOUGH, Pace
-from relay.effects import GATE_PRIORITY, HUD_PACING, Kind, NewEffect
+from relay.deciding.circuits import ENOUGH, Pace
+from relay.deciding.effects import GATE_PRIORITY, HUD_PACING, Kind, NewEffect
 from relay.store import outbox
 from relay.store.engine import Store
 from relay.store.outbox import Claimed, Ended

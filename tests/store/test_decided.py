@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import delete, update
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.events import MergeGroupEvent
-from relay.replayed import Again, again
+from relay.deciding.events import MergeGroupEvent
+from relay.deciding.replayed import Again, again
 from relay.store.decided import stood, taken
 from relay.store.documents import ALLOWLIST, allowlist_version, keep
 from relay.store.engine import Store

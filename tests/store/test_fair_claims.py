@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from allowlist.model import RepoName
-from relay.effects import Kind, NewEffect, forward_hud, pacing_of
+from relay.deciding.effects import Kind, NewEffect, forward_hud, pacing_of
 from relay.store import outbox
 from relay.store.claiming import HUD_IN_FLIGHT
 from relay.store.engine import Store

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection
 
-from relay.effects import forward_hud
+from relay.deciding.effects import forward_hud
 from relay.store import outbox
 from relay.store.engine import Store
 from relay.store.forwarding import MOST_TRIES, revive_forwards

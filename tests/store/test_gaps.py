@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.gaps import Cause, How
+from relay.deciding.gaps import Cause, How
 from relay.store import gaps
 from relay.store.engine import Store
 from relay.store.gaps import FailedDelivery, NewGap

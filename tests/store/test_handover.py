@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.effects import Kind, NewEffect
+from relay.deciding.effects import Kind, NewEffect
 from relay.store import outbox
 from relay.store.engine import Store
 from relay.store.handover import begin_work, lock_file

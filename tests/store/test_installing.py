@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from allowlist.model import Entry, Level, RepoName
-from relay.effects import Kind, NewEffect
-from relay.events import InstallationEvent, InstalledRepository
+from relay.deciding.effects import Kind, NewEffect
+from relay.deciding.events import InstallationEvent, InstalledRepository
 from relay.store.engine import Store
 from relay.store.outbox import claim, enqueue
 from relay.store.tables import Backend

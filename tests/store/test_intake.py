@@ -13,7 +13,7 @@ from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy import insert
 
 from allowlist.model import Entry, Level, RepoName
-from relay.events import PullRequestEvent
+from relay.deciding.events import PullRequestEvent
 from relay.store.engine import Store
 from relay.store.intake import Recorded
 from relay.store.reading.why import why

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from allowlist.model import RepoName
-from relay.effects import pin_backend
+from relay.deciding.effects import pin_backend
 from relay.store import outbox
 from relay.store.engine import Store, StoreDownError
 from relay.store.notify import listen

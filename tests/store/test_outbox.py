@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Connection
 
-from relay.circuits import Pace
-from relay.effects import Kind, NewEffect
+from relay.deciding.circuits import Pace
+from relay.deciding.effects import Kind, NewEffect
 from relay.store import outbox
 from relay.store.engine import Store
 from relay.store.outbox import Claimed, Ended

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, event, insert
 from sqlmodel import SQLModel
 
 from allowlist.model import RepoName
-from relay.effects import Kind, NewEffect
+from relay.deciding.effects import Kind, NewEffect
 from relay.store import outbox
 from relay.store.checks import CheckTerms, heal
 from relay.store.deadlines import note_dead_letters, sweep_deadlines
@@ -24,7 +24,7 @@ from relay.store.reading.deliveries import dead_letters
 from relay.store.retention import forget
 from relay.store.tables import Change, Check, Command
 from relay.store.waiting import waiting
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.conftest import empty
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)

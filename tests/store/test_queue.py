@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from allowlist.model import Allowlist, Entry
-from relay.events import MergeGroupEvent
-from relay.plan import Decision
+from relay.deciding.events import MergeGroupEvent
+from relay.deciding.plan import Decision
 from relay.store.checks import touch_head
 from relay.store.engine import Store
 from relay.store.intake import Received, Recorded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from relay.budgets import POINTS_A_MINUTE
-from relay.circuits import GITHUB, Circuit, State
+from relay.deciding.budgets import POINTS_A_MINUTE
+from relay.deciding.circuits import GITHUB, Circuit, State
 from relay.store import budgets, circuits, quiet
 from relay.store.circuits import Book
 from relay.store.engine import Store

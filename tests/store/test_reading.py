@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.markup import plain
 from relay.store.reading.pages import Page, bounded, name_of, paged
+from relay.texts.markup import plain
 
 LIKELY = st.text(st.characters(codec="ascii"), max_size=300)
 

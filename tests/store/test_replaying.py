@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.effects import Kind, NewEffect
+from relay.deciding.effects import Kind, NewEffect
 from relay.store import outbox, replaying
 from relay.store.engine import Store
 from relay.store.redispatch import Asking

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.circuits import Circuit, State, backend_key
-from relay.events import RepositoryEvent
+from relay.deciding.circuits import Circuit, State, backend_key
+from relay.deciding.events import RepositoryEvent
 from relay.github.port import Located
 from relay.store import circuits
 from relay.store.circuits import Book

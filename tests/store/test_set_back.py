@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from relay.circuits import Circuit, State
-from relay.effects import Kind, NewEffect
+from relay.deciding.circuits import Circuit, State
+from relay.deciding.effects import Kind, NewEffect
 from relay.store import budgets, circuits, gaps
 from relay.store.circuits import Book
 from relay.store.claiming import LEASE

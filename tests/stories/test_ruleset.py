@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from relay.simulator import JobPlan, Listener, Mode, PullRequest
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.stories.world import World
 
 RULESET: dict[str, Any] = json.loads((Path(__file__).parents[2] / "examples" / "ruleset.json").read_text())

@@ -14,15 +14,15 @@ from sqlalchemy import Connection, insert, select, update
 
 from allowlist.model import Allowlist, Entry, Level, OnSilence, RepoName
 from levels.outcomes import UNSETTLED
-from relay.effects import Kind
-from relay.facts import Place
+from relay.deciding.effects import Kind
+from relay.deciding.facts import Place
+from relay.deciding.terms import Terms
 from relay.github.errors import GitHubError, RetryLater
 from relay.store import outbox
 from relay.store.checks import CheckTerms, heal, touch_head
 from relay.store.engine import Store
 from relay.store.legs import Told, refold
 from relay.store.tables import Audit, Backend, Change, Check, Delivery, Dispatch, Report, TestResult
-from relay.terms import Terms
 from relay.work.observe import Observer
 from relay.work.outbox import Note
 from relay.work.reconcile import Reconciler

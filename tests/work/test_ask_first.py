@@ -11,7 +11,7 @@ from relay.github.errors import GitHubError, Limited, RetryLater
 from relay.store.deadlines import PATIENCE
 from relay.store.observing import STRAGGLERS, UNREPORTED_EVERY
 from relay.store.tables import Dispatch
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.work.record import Record
 from tests.work.test_observe import NPU_CHECK, QUEUE, RUN, named, planned
 from tests.work.test_sweep import HOUR, SOON, outcome, shown, sweep, sweeper

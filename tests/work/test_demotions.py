@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection
 
 from allowlist.model import Level, RepoName
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store import admin
 from relay.store.admin import Demotion
 from relay.store.tables import Audit, Effect

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store.claiming import HUD_IN_FLIGHT
 from relay.work.forwarding import Forwarding
 

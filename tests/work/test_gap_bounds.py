@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from allowlist.model import Allowlist
-from relay.gaps import Cause
+from relay.deciding.gaps import Cause
 from relay.github.errors import Invalid, RetryLater
 from relay.github.listed import BranchHead, HookDeliveries, HookDelivery, PullListed, PullPage, RefHead, Side
 from relay.github.port import Address, Located

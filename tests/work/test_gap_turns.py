@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from allowlist.model import Allowlist
-from relay.circuits import GITHUB, Circuit, State
-from relay.effects import pacing_of
-from relay.gaps import Cause
+from relay.deciding.circuits import GITHUB, Circuit, State
+from relay.deciding.effects import pacing_of
+from relay.deciding.gaps import Cause
 from relay.github.errors import Invalid, RetryLater
 from relay.github.listed import HookDeliveries, PullListed, PullPage, Side
 from relay.github.port import Address

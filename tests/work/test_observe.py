@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from allowlist.model import Level
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.github.errors import Forbidden, GitHubError, NotInstalled, RetryLater
 from relay.store.observing import FIRST_LOOK, LAST_LOOK, ask_now
 from relay.store.tables import Backend, Dispatch, Effect, Job, Observation
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.work.record import NPU, Record
 from tests.work.test_sweep import HOUR, SOON, outcome, shown, sweep
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from relay.github.errors import Forbidden, Invalid, Limited, RetryLater
 from relay.store.check_notes import note_unchanged
 from relay.store.checks import LATE
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.work.record import TERMS, Record
 from tests.work.remembered_github import S1
 

@@ -12,7 +12,7 @@ from allowlist.model import Level
 from relay.github.errors import RetryLater
 from relay.store.checks import touch_backends
 from relay.store.engine import Store
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.work.record import NPU, S2, TERMS, Record, allowlist
 from tests.work.remembered_github import S1
 

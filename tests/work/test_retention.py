@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from relay.effects import Kind, NewEffect, pin_backend
+from relay.deciding.effects import Kind, NewEffect, pin_backend
 from relay.store import outbox, retention
 from relay.store.retention import Forgotten, forget
 from relay.store.tables import (

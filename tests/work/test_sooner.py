@@ -12,7 +12,7 @@ from relay.github.errors import RetryLater
 from relay.store.comments import note_error, want_comment
 from relay.store.sooner import AGAIN
 from relay.store.tables import Effect
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from relay.work.schedule import UNSURE
 from tests.work.record import Record
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relay.budgets import POINTS_A_MINUTE, Price, Spent
-from relay.circuits import Pace
+from relay.deciding.budgets import POINTS_A_MINUTE, Price, Spent
+from relay.deciding.circuits import Pace
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 

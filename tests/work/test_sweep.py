@@ -14,7 +14,7 @@ from levels.outcomes import Outcome
 from relay.store.deadlines import PATIENCE, Concluded, sweep_deadlines
 from relay.store.engine import Store, StoreDownError
 from relay.store.tables import Backend, Check, Dispatch, Effect
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from relay.work.sweep import Sweep
 from tests.work.record import TERMS, Record
 

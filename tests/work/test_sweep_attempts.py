@@ -11,12 +11,12 @@ from sqlalchemy import Connection, update
 
 from allowlist.model import Level
 from levels.outcomes import Outcome
-from relay.effects import send_dispatch
+from relay.deciding.effects import send_dispatch
 from relay.store.deadlines import note_dead_letters
 from relay.store.outbox import enqueue
 from relay.store.rerunning import KnownRun, ask_rerun
 from relay.store.tables import Effect
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 from tests.work.record import NPU, TERMS, Record
 from tests.work.test_sweep import HOUR, SOON, shown, sweep
 

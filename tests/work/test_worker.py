@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from relay.effects import Kind, NewEffect
+from relay.deciding.effects import Kind, NewEffect
 from relay.store import outbox
 from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Claimed

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, union_all
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from levels.outcomes import Outcome
-from relay.circuits import Circuit
+from relay.deciding.circuits import Circuit
 from relay.store.circuits import circuits_of
 from relay.store.reading.changes import OutcomeCount
 from relay.store.reading.pages import MOST_MESSAGE, MOST_TITLE, USUAL, Page, bounded, name_of, paged

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, case, func, select, union_all
 from allowlist.model import Allowlist
 from levels.gate import Line
 from levels.outcomes import GATE_TABLE, NO_OVERRIDES, UNSETTLED, GateEffect, Outcome
-from relay.facts import CheckFacts, DispatchFacts
+from relay.deciding.facts import CheckFacts, DispatchFacts
 from relay.store.base_results import base_of, compare
 from relay.store.check_facts import load_check
 from relay.store.checks import CheckTerms
@@ -24,7 +24,7 @@ from relay.store.reading.legs import Combination, LegLine, combinations, load_le
 from relay.store.reading.pages import Decided, decisions_of, name_of
 from relay.store.tables import Change, Check, Delivery, Dispatch
 from relay.store.told import DISPATCHES, dispatch_facts, is_private, owes, standing
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]

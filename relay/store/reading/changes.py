@@ -15,7 +15,7 @@ from levels.outcomes import Outcome
 from relay.store.reading.pages import MOST_TITLE, USUAL, Page, bounded, labels_of, name_of, paged, url_of
 from relay.store.tables import Change, Check, Dispatch
 from relay.store.told import OWES, standing
-from relay.words import GATE_NAME
+from relay.texts.words import GATE_NAME
 
 _change = Change.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _check = Check.__table__  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select, tuple_
 
 from levels.outcomes import Outcome
-from relay.effects import Kind
+from relay.deciding.effects import Kind
 from relay.store.outbox import IS_DEAD
 from relay.store.reading.pages import (
     MOST_MESSAGE,

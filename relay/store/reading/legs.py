@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from levels.outcomes import FAILURE_LIKE, Conclusion, Outcome, badness
-from relay.facts import LegFacts
+from relay.deciding.facts import LegFacts
 from relay.store.reading.pages import MOST_MESSAGE, MOST_NAME, name_of, url_of, version_of
 from relay.store.reported import FAILING, Listed, failed_tests, has_failed, leg_facts
 from relay.store.tables import Job, Report

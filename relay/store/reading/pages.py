@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from relay.markup import plain, safe_url
+from relay.texts.markup import plain, safe_url
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from allowlist.model import RepoName
-from relay.circuits import waiting_text
+from relay.deciding.circuits import waiting_text
 from relay.store.circuits import circuits_of
 from relay.store.tables import Change, Delivery, Dispatch
 from relay.store.told import owes_of

@@ -15,7 +15,7 @@ from allowlist.model import Level, RepoName
 from levels.lifecycle import disputed
 from levels.outcomes import Conclusion, GateEffect, Outcome
 from levels.witness import RunShown
-from relay.markup import MAX_TITLE, code, plain, prose
+from relay.texts.markup import MAX_TITLE, code, plain, prose
 
 #: The one check that a ruleset requires.
 GATE_NAME = "crcr/gate"

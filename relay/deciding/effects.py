@@ -1,7 +1,7 @@
 """The vocabulary of effects: everything the relay does to the outside, as values that can be stored and printed.
 
 An effect names its subject by our own row, its lane (what must stay in order) and its pacing key (whose limits hold
-it back). ``relay.perform`` knows how to do each; ``relay.plan`` and the sweep only say that it is wanted.
+it back). ``relay.perform`` knows how to do each; ``relay.deciding.plan`` and the sweep only say that it is wanted.
 """
 
 from __future__ import annotations

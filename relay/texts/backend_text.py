@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from levels.outcomes import FAILURE_LIKE, Conclusion, GateEffect, Outcome, badness
-from relay.base_text import KNOWN, base_markdown, known_whole
-from relay.facts import DispatchFacts, LegFacts, Place
-from relay.markup import Section, code, link, prose
+from relay.deciding.facts import DispatchFacts, LegFacts, Place
+from relay.texts.base_text import KNOWN, base_markdown, known_whole
+from relay.texts.markup import Section, code, link, prose
+from relay.texts.words import GATE_NAME, PHRASES, UNREPORTED, clock, reason_phrase, seen_phrase, several, span
 from relay.tracing import trace_id
-from relay.words import GATE_NAME, PHRASES, UNREPORTED, clock, reason_phrase, seen_phrase, several, span
 
 _MOST_LINKS = 6
 _FAILING = frozenset(str(conclusion) for conclusion in FAILURE_LIKE)

@@ -16,8 +16,8 @@ from types import MappingProxyType
 
 from allowlist.filters import Filtered, Subject, decide
 from allowlist.model import Allowlist, Entry, RepoName
-from relay.events import MergeGroupEvent
-from relay.plan import LIVE, UNSENT, Decision, HeadState, NewDispatch, Purpose
+from relay.deciding.events import MergeGroupEvent
+from relay.deciding.plan import LIVE, UNSENT, Decision, HeadState, NewDispatch, Purpose
 
 #: The queue's branch is ``gh-readonly-queue/<base>/pr-<number>-<commit it was built on>``; the base may hold slashes.
 _QUEUED = re.compile(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
-from relay.effects import GATE_PRIORITY, Kind
+from relay.deciding.effects import GATE_PRIORITY, Kind
 
 #: What everything but gates may spend. What GitHub allows beyond it is kept for gates, and for calls that an effect
 #: makes rarely and that its price leaves out (a second page, a second token).

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from relay.budgets import IN_FLIGHT
-from relay.effects import HUD_PACING, Kind
+from relay.deciding.budgets import IN_FLIGHT
+from relay.deciding.effects import HUD_PACING, Kind
 
 #: So many failures in a row, of at least two effects, open a circuit.
 ENOUGH = 5

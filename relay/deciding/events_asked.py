@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from allowlist.model import RepoName
-from relay.commands import PREFIX, Spoken, spoken
-from relay.reading import MAX_ID, MAX_LABEL, MAX_NUMBER, Ignored, Reading, action_of, foreign
+from relay.deciding.commands import PREFIX, Spoken, spoken
+from relay.deciding.reading import MAX_ID, MAX_LABEL, MAX_NUMBER, Ignored, Reading, action_of, foreign
 
 CHECK_RUN_ACTIONS = frozenset({"rerequested", "requested_action"})
 CHECK_SUITE_ACTIONS = frozenset({"rerequested"})

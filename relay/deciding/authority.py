@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from relay.commands import Verb
+from relay.deciding.commands import Verb
 from relay.github.observed import Role
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from allowlist.model import Allowlist
-from relay.grounds import UnreadableGroundError, decide_again, read_ground
+from relay.deciding.grounds import UnreadableGroundError, decide_again, read_ground
 
 #: Decisions that call a backend, now or once its changed files are known.
 _CALLS = frozenset({"dispatch", "decide_paths"})

@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from allowlist.model import Allowlist, Level, RepoName
-from relay.events import MergeGroupEvent, PullRequestEvent, PushEvent
-from relay.known import Elsewhere, Known, KnownDispatch, KnownHead
-from relay.label_help import label_help
-from relay.plan import Decision, NewDispatch, plan
-from relay.plan_queue import KnownGroup, KnownTold, plan_group
+from relay.deciding.events import MergeGroupEvent, PullRequestEvent, PushEvent
+from relay.deciding.known import Elsewhere, Known, KnownDispatch, KnownHead
+from relay.deciding.plan import Decision, NewDispatch, plan
+from relay.deciding.plan_queue import KnownGroup, KnownTold, plan_group
+from relay.texts.label_help import label_help
 
 Decidable = PullRequestEvent | PushEvent | MergeGroupEvent
 

@@ -19,8 +19,8 @@ from enum import StrEnum
 
 from allowlist.filters import Filtered, NeedsPaths, Subject, Wanted, decide, waits_for_label, wants_tags
 from allowlist.model import Allowlist, Entry, Level, RepoName
-from relay.events import PullRequestEvent, PushEvent
-from relay.known import Known, KnownDispatch, KnownHead
+from relay.deciding.events import PullRequestEvent, PushEvent
+from relay.deciding.known import Known, KnownDispatch, KnownHead
 
 #: Actions that put something new under test; all others only tell a listener that wants to know.
 STARTS = frozenset({"opened", "reopened", "synchronize", "edited", "ready_for_review"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from relay.circuits import (
+from relay.deciding.circuits import (
     AT_FIRST,
     ENOUGH,
     GITHUB,
@@ -18,7 +18,7 @@ from relay.circuits import (
     first_failure,
     keys_of,
 )
-from relay.effects import HUD_PACING, Kind
+from relay.deciding.effects import HUD_PACING, Kind
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 PACE = Pace()

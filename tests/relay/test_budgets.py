@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.budgets import CONTENTS_A_MINUTE, CONTENTS_AN_HOUR, POINTS_A_MINUTE, POINTS_WITH_GATES, Price, Spent
+from relay.deciding.budgets import CONTENTS_A_MINUTE, CONTENTS_AN_HOUR, POINTS_A_MINUTE, POINTS_WITH_GATES, Price, Spent
 
 NOW = datetime(2026, 11, 30, 12, 0, 3, tzinfo=UTC)
 WRITE = Price(5)

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from relay.authority import authority_rows
-from relay.backend_text import combinations, tests
-from relay.base_text import base_markdown
-from relay.commands import PREFIX
-from relay.facts import CheckFacts, DispatchFacts, Place
-from relay.markup import MAX_TEXT, Section, assemble, code, prose
-from relay.rendering import Rendered, render_gate
-from relay.words import PHRASES, backend_check_name, clock
+from relay.deciding.authority import authority_rows
+from relay.deciding.commands import PREFIX
+from relay.deciding.facts import CheckFacts, DispatchFacts, Place
+from relay.texts.backend_text import combinations, tests
+from relay.texts.base_text import base_markdown
+from relay.texts.markup import MAX_TEXT, Section, assemble, code, prose
+from relay.texts.rendering import Rendered, render_gate
+from relay.texts.words import PHRASES, backend_check_name, clock
 
 #: GitHub's own rule for a login; what breaks it can be nobody's.
 #: https://docs.github.com/en/enterprise-cloud@latest/admin/managing-iam/iam-configuration-reference/username-considerations-for-external-authentication

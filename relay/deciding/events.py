@@ -12,8 +12,8 @@ from datetime import datetime
 from types import MappingProxyType
 
 from allowlist.model import RepoName
-from relay.events_asked import CheckEvent, CommentEvent, read_check_run, read_check_suite, read_comment
-from relay.reading import (
+from relay.deciding.events_asked import CheckEvent, CommentEvent, read_check_run, read_check_suite, read_comment
+from relay.deciding.reading import (
     MAX_ID,
     MAX_LABEL,
     MAX_LOGIN,

@@ -1,7 +1,7 @@
 """Commands: how a comment is read, and which backend it means. Pure.
 
 Only the first line of a new comment on a pull request is read. What it says is kept as it was written, and decided
-once GitHub has told what its sender may do (``relay.authority``).
+once GitHub has told what its sender may do (``relay.deciding.authority``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one check is made of, as values: read by ``relay.store.check_facts``, put into words by ``relay.words``."""
+"""What one check is made of, as values: read by ``relay.store.check_facts``, put into words in ``relay.texts``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from allowlist.model import Level, RepoName
 from levels.gate import OVERRIDDEN, WORST_FIRST, GateVerdict, Required, decide
 from levels.outcomes import GATE_TABLE, NO_OVERRIDES, UNSETTLED, GateEffect, Outcome, effect_of
 from levels.powers import POWERS, Show
-from relay.terms import Terms
+from relay.deciding.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +252,11 @@ class RowFacts:
     applied: str | None
     github_id: int | None
     creating: bool
-    create_sent_at: datetime | None
     status: str
     conclusion: str | None
     title: str
     created_at: datetime
+    create_sent_at: datetime | None = None
 
     @property
     def completed(self) -> bool:

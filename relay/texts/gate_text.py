@@ -5,12 +5,12 @@ from __future__ import annotations
 from allowlist.model import RepoName
 from levels.gate import GateVerdict, Line
 from levels.outcomes import GateEffect, Outcome
-from relay import base_text
-from relay.backend_text import about, oncall
-from relay.base_text import KNOWN, base_markdown, known_whole
-from relay.facts import DispatchFacts, LeftOut, OverrideFacts, Place
-from relay.markup import code, prose
-from relay.words import EFFECTS, PHRASES, backend_check_name, clock, listing, reason_phrase
+from relay.deciding.facts import DispatchFacts, LeftOut, OverrideFacts, Place
+from relay.texts import base_text
+from relay.texts.backend_text import about, oncall
+from relay.texts.base_text import KNOWN, base_markdown, known_whole
+from relay.texts.markup import code, prose
+from relay.texts.words import EFFECTS, PHRASES, backend_check_name, clock, listing, reason_phrase
 
 _MOST_NAMED = 30
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from allowlist.filters import waits_for_label
 from allowlist.model import Allowlist, Level
-from relay.events import PullRequestEvent
-from relay.markup import code
-from relay.words import listing
+from relay.deciding.events import PullRequestEvent
+from relay.texts.markup import code
+from relay.texts.words import listing
 
 #: The comment's topic. A second wrong label rewrites the first one's comment and adds none.
 TOPIC = "label help"

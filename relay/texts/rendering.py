@@ -8,12 +8,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from levels.outcomes import Conclusion, GateEffect, Outcome, worst
-from relay import gate_text
-from relay.backend_text import backend_title, combinations, job_title, jobs, oncall, overview, run_again, tests, where
-from relay.base_text import todo
-from relay.facts import CheckFacts, DispatchFacts, Place, labelled
-from relay.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain
-from relay.words import (
+from relay.deciding.facts import CheckFacts, DispatchFacts, Place, labelled
+from relay.texts import gate_text
+from relay.texts.backend_text import (
+    backend_title,
+    combinations,
+    job_title,
+    jobs,
+    oncall,
+    overview,
+    run_again,
+    tests,
+    where,
+)
+from relay.texts.base_text import todo
+from relay.texts.markup import MAX_TEXT, MAX_TITLE, Section, assemble, plain
+from relay.texts.words import (
     GATE_NAME,
     Ending,
     backend_check_name,

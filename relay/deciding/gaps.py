@@ -1,7 +1,7 @@
 """What upstream shows, compared with what we know: which webhooks never came, and what they would have said.
 
 Pure. A gap is closed by the event that was missed, made from what GitHub shows now, and planned like any other
-(``relay.plan``); so everything that holds for a webhook holds for it.
+(``relay.deciding.plan``); so everything that holds for a webhook holds for it.
 
 Such an event is dated half a second after GitHub's last change of what it speaks of. GitHub counts whole seconds, so
 it comes after every webhook of that second and before any of the next: one that arrives late finds its news known.
@@ -19,11 +19,11 @@ from typing import Any
 
 from allowlist.filters import Filtered, Subject, decide
 from allowlist.model import Allowlist, Entry, RepoName
-from relay.events import Ignored, MergeGroupEvent, PullRequestEvent, PushEvent, parse
+from relay.deciding.events import Ignored, MergeGroupEvent, PullRequestEvent, PushEvent, parse
+from relay.deciding.payload import trim
+from relay.deciding.plan import STARTS, HeadState
+from relay.deciding.reading import GHOST
 from relay.github.listed import BranchHead, PullListed, RefHead
-from relay.payload import trim
-from relay.plan import STARTS, HeadState
-from relay.reading import GHOST
 
 #: What changed at GitHub so lately is left alone: its webhook may be on its way, and its second may not be over.
 GRACE = timedelta(minutes=2)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from relay.facts import DispatchFacts, OnBase, Place
-from relay.markup import code, plain
-from relay.words import PHRASES, clock, several
+from relay.deciding.facts import DispatchFacts, OnBase, Place
+from relay.texts.markup import code, plain
+from relay.texts.words import PHRASES, clock, several
 
 #: What stands beside a test that fails on the base as well.
 KNOWN = "known on base"
