@@ -22,7 +22,7 @@ from relay.clock import Now
 from relay.deciding.effects import Kind
 from relay.deciding.payload import ChangeFacts, RelayBlock, TooLargeError, client_payload, with_labels
 from relay.github.errors import GitHubError, IdentityChanged, Limited, RetryLater, Unauthenticated
-from relay.github.port import Address, ChangedPaths, GitHub, Located
+from relay.github.port import Address, GitHub, Located
 from relay.hud import ForwardFacts, Hud, HudRefusedError, HudRetryError
 from relay.store import dispatching
 from relay.store.cancelling import want_late_cancelled
@@ -36,6 +36,7 @@ from relay.store.outbox import Claimed
 from relay.store.reports import confirm, nightly_subject
 from relay.tracing import trace_id
 from relay.work.cancel import RunCanceller
+from relay.work.changed_files import ChangedFiles
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
 from relay.work.observe import Observer
@@ -106,6 +107,7 @@ class GitHubPerformer:
         self._canceller = canceller
         self._observer = observer
         self._now = now
+        self._changed = ChangedFiles(github, now)
 
     async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
         """One job for each effect; what dispatches and forwards need is loaded together."""
@@ -254,7 +256,7 @@ class GitHubPerformer:
     async def _answer(self, effect: Claimed, at: Address, sent: ToSend) -> PathsAnswer:
         """The changed files, or why they cannot be known. A backend is rather told in vain than not at all."""
         try:
-            changed = await self._changed(at, sent)
+            changed = await self._changed.of(at, sent)
         except Limited:
             raise
         except RetryLater as error:
@@ -264,11 +266,6 @@ class GitHubPerformer:
         except GitHubError as error:
             return PathsAnswer((), complete=False, doubt=f"The changed files are not known: {error.detail}")
         return PathsAnswer(changed.paths, changed.complete)
-
-    async def _changed(self, at: Address, sent: ToSend) -> ChangedPaths:
-        if sent.number is not None:
-            return await self._github.changed_paths(at, sent.number)
-        return await self._github.compare_paths(at, sent.base_sha or "0" * 40, sent.head_sha)
 
     async def _reconcile(self, effect: Claimed) -> Note | None:
         await self._reconciler.reconcile(effect.subject_id)

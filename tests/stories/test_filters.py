@@ -110,6 +110,19 @@ def test_files_that_cannot_be_had_just_now_are_asked_for_again(world: World) -> 
     assert "filtered_paths" == why(world, pr, picky)[0]["state_reason"]
 
 
+def test_files_are_asked_for_once_for_all_backends(world: World) -> None:
+    """A question for each of fifty backends would be paid out of what upstream's checks may spend."""
+    picky = [world.backend(f"org/picky{number}", "L1", SILENT, paths=["src/**"]) for number in range(6)]
+    world.start()
+
+    pr = world.up.open_pull_request(files=["src/a.py"])
+    world.settled(lambda: all(len(backend.dispatches) == 1 for backend in picky), "all told")
+    pr.push(files=["src/b.py"])
+    world.settled(lambda: all(len(backend.dispatches) == 2 for backend in picky), "all told again")
+
+    assert 2 == len(world.sim.log.of("GET", f"/pulls/{pr.number}/files"))
+
+
 def test_files_that_never_come_are_not_waited_for_until_it_is_too_late(world: World) -> None:
     """GitHub fails for good on some diffs; the backend is told while its result can still count."""
     picky = world.backend("org/picky", "L1", SILENT, paths=["backends/npu/**"])
