@@ -49,7 +49,7 @@ check: $(VENV)/dev.stamp ## Lint, types, import contracts, and our own YAML
 bench: $(VENV)/dev.stamp ## The figures of the speed table, printed
 	@$(PY) -m tests.benchmarks
 
-crash: $(VENV)/dev.stamp ## Kill the relay beside every commit and request of a story, on both databases, half an hour
+crash: $(VENV)/dev.stamp ## Kill the relay beside every commit and request of a story, on both databases, minutes to half an hour
 	@$(PY) -m tests.crash
 
 soak: $(VENV)/dev.stamp ## A week of traffic in under an hour, with faults of every kind (MINUTES=1.5: a piece of it)

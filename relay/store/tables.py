@@ -33,7 +33,7 @@ class Delivery(SQLModel, table=True):
     change_id: int | None = Field(default=None, sa_type=BIG, index=True)
     payload: str = Field(sa_type=Text)  # The trimmed webhook as it is forwarded, JSON.
     plan: str = Field(sa_type=Text)  # What was decided: JSON list of {effect, backend, reason}.
-    ground: str | None = Field(default=None, sa_type=Text)  # What that was decided from (relay.grounds), if kept.
+    ground: str | None = Field(default=None, sa_type=Text)  # What it came from (relay.deciding.grounds), if kept.
 
 
 class Change(SQLModel, table=True):

@@ -26,7 +26,7 @@ class Pacing(SQLModel, table=True):
     not_before: datetime
     reason: str = Field(default="", sa_type=Text)
     free_at: datetime | None = None  # When all but gates may go on: what is left until then is kept for gates.
-    spent: str | None = Field(default=None, sa_type=Text)  # JSON of relay.budgets.Spent.
+    spent: str | None = Field(default=None, sa_type=Text)  # JSON of relay.deciding.budgets.Spent.
     strikes: int | None = None  # Limits in a row that named no time: each makes the next rest longer.
 
 
