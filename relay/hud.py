@@ -110,15 +110,17 @@ class HudClient:
 
     async def forward(self, facts: ForwardFacts) -> None:
         """Send one report; see ``Hud``."""
+        body = build_body(facts)
         try:
             async with asyncio.timeout(_WHOLE_CALL_SECONDS):
-                answer = await self._post(build_body(facts))
+                answer = await self._post(body)
         except (InvalidURL, NoURL) as error:
             raise HudRefusedError("CRCR_HUD_API_URL cannot be used as a URL.") from error
-        except ValueError as error:
-            raise HudRefusedError("CRCR_HUD_KEY cannot be sent in a header.") from error
+        # Some of these are a ValueError too, as that of a certificate which is not to be trusted.
         except (HTTPError, ClientError, OSError) as error:
             raise HudRetryError(f"The HUD did not answer: {type(error).__name__}.") from error
+        except ValueError as error:
+            raise HudRefusedError("CRCR_HUD_KEY cannot be sent in a header.") from error
         judge(answer.status, answer.headers, answer.text[:2_000], self._now())
 
     async def _post(self, body: bytes) -> Posted:

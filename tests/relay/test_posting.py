@@ -7,11 +7,16 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from relay.hud import ForwardFacts, HudClient, HudRefusedError, HudRetryError, build_body
 from relay.posting import KEPT_BYTES, MOST_BYTES, ClientError, Poster
@@ -40,8 +45,13 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(*answers: bytes, ends: Sequence[int] = (), silent: bool = False) -> AsyncIterator[Server]:
-    """A server that gives these answers in turn, and closes the connection after those whose numbers ``ends`` has."""
+async def serving(
+    *answers: bytes, ends: Sequence[int] = (), silent: bool = False, shows: ssl.SSLContext | None = None
+) -> AsyncIterator[Server]:
+    """A server that gives these answers in turn, and closes the connection after those whose numbers ``ends`` has.
+
+    ``shows``: the certificate that it has; without one it speaks HTTP.
+    """
     server, left = Server(), list(enumerate(answers))
     open_now: list[asyncio.StreamWriter] = []
 
@@ -66,8 +76,8 @@ async def serving(*answers: bytes, ends: Sequence[int] = (), silent: bool = Fals
         finally:
             writer.close()
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=shows)
+    server.url = f"{'https' if shows else 'http'}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     async with listening:
         yield server
         for one in open_now:
@@ -92,6 +102,22 @@ class Client:
         """Status and text of one answer."""
         answer = await self.post.post(f"{self.server.url}/api/crcr/results?a=1", {"x-key": "secret"}, body)
         return answer.status, answer.text
+
+
+def own_certificate(folder: Path) -> ssl.SSLContext:
+    """What a server shows that vouches for itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hud.invalid")])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
+    path = folder / "own.pem"
+    path.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        + made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
 
 
 async def test_one_connection_serves_one_after_another() -> None:
@@ -216,6 +242,28 @@ async def test_an_address_without_a_hud_is_somebody_s_to_mend(url: str, error: t
     with pytest.raises(error):
         await hud.forward(FACTS)
     await hud.aclose()
+
+
+async def test_a_bad_certificate_is_not_the_key_s_fault(tmp_path: Path) -> None:
+    """One that is renewed too late is renewed after all: no report is given up until then, and no key goes out."""
+    async with serving(OK, shows=own_certificate(tmp_path)) as server:
+        hud = HudClient(Poster(trust=ssl.create_default_context()), url=server.url, key="k", now=lambda: NOW)
+        async with aclosing(hud):
+            with pytest.raises(HudRetryError, match="Certificate"):
+                await hud.forward(FACTS)
+
+    assert [] == server.heads
+
+
+async def test_a_report_that_cannot_be_written_is_not_the_key_s_fault() -> None:
+    """Whoever looks for the fault must not be sent to a key that is right."""
+    async with serving(OK) as server:
+        hud = HudClient(Poster(trust=ssl.create_default_context()), url=server.url, key="k", now=lambda: NOW)
+        async with aclosing(hud):
+            with pytest.raises(UnicodeEncodeError):
+                await hud.forward(replace(FACTS, body='"\ud800"'))
+
+    assert [] == server.heads
 
 
 async def test_a_proxy_that_the_environment_names_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
