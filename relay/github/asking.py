@@ -5,13 +5,14 @@ Nothing here waits for a limit or repeats a write: an error says what is owed, a
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from allowlist.model import RepoName
 from relay.github.calls import Permissions
-from relay.github.errors import GitHubError, Invalid, Limited, NotInstalled
+from relay.github.errors import Forbidden, GitHubError, Invalid, Limited, NotInstalled
 from relay.github.http import AsyncClient, HttpPool
 from relay.github.keys import AppKey, Apps
 from relay.github.port import Address, Located
@@ -59,6 +60,19 @@ class Asking:
         await self.tokens.aclose()
         await self._wire.aclose()
 
+    @contextlib.contextmanager
+    def _saying_where(self, repo: RepoName) -> Iterator[None]:
+        """Have what is refused for good say on whose side that is, so that its reader knows who has to mend it.
+
+        What is decided for a backend may well fail at upstream: a check of it is written there.
+        """
+        try:
+            yield
+        except (NotInstalled, Forbidden, Invalid) as error:
+            whose = "upstream's" if repo == self._upstream else "the backend's"
+            error.say_where(f"That is on {whose} side, at {repo}.")
+            raise
+
     async def _ask(
         self,
         at: Address,
@@ -69,7 +83,20 @@ class Asking:
         good: tuple[int, ...] = (),
         missing: str | None = None,
     ) -> tuple[Answer, Located]:
-        """Send the call that ``make`` builds for where the repository lives now; raise for what is not 2xx or good.
+        """Send the call that ``make`` builds for where the repository lives now; raise for what is not 2xx or good."""
+        with self._saying_where(at.repo):
+            return await self._asked(at, permissions, make, repeatable, good, missing)
+
+    async def _asked(
+        self,
+        at: Address,
+        permissions: Permissions,
+        make: Callable[[Located], Call],
+        repeatable: bool,
+        good: tuple[int, ...],
+        missing: str | None,
+    ) -> tuple[Answer, Located]:
+        """See ``_ask``.
 
         A refused token is replaced once, also for a write: 401 comes before any effect. Where the token's mint has
         just shown that the app is installed, 404 means that something in the repository is ``missing``.

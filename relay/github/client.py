@@ -39,7 +39,8 @@ class GitHubClient(Runs, Conversations, Listings):
             token = self.tokens.peek(app, at, permissions)
             if token is not None:
                 return token.located
-        return (await self.tokens.get(app, at, calls.METADATA)).located
+        with self._saying_where(at.repo):
+            return (await self.tokens.get(app, at, calls.METADATA)).located
 
     async def dispatch(self, to: Address, event_type: str, client_payload: bytes) -> Located:
         _, located = await self._ask(

@@ -34,18 +34,22 @@ _PERMISSION_WORDS = re.compile(r"not accessible by integration|permission|must h
 class GitHubError(Exception):
     """Something GitHub refused or could not do.
 
-    ``reason`` is a stable code, ``detail`` a sentence for people, ``status`` the HTTP status where there was one,
-    ``installation_id`` whose call it was where that is known.
+    ``reason`` is a stable code, ``detail`` is for people, ``said`` the same before ``say_where`` named a repository in
+    it, ``status`` the HTTP status where there was one, ``installation_id`` whose call it was where that is known.
     """
 
     reason = "github_error"
 
     def __init__(self, detail: str, *, reason: str | None = None, status: int | None = None) -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.detail = self.said = detail
         self.reason = reason or type(self).reason
         self.status = status
         self.installation_id: int | None = None
+
+    def say_where(self, side: str) -> None:
+        """Add to the detail on whose side this is. Once, though all who wait for one token get the same error."""
+        self.detail = f"{self.said} {side}"
 
 
 class RetryLater(GitHubError):

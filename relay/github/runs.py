@@ -131,14 +131,14 @@ def not_run_again(error: GitHubError) -> Rerunning | None:
     """
     if isinstance(error, RetryLater) or error.status is None:
         return None
-    if error.status == 409 or (error.status == 403 and _RUNS_ALREADY.search(error.detail)):
+    if error.status == 409 or (error.status == 403 and _RUNS_ALREADY.search(error.said)):
         return Rerunning(Rerun.RUNNING)
     if error.status in (404, 410, 422) and isinstance(error, Invalid):
-        return Rerunning(Rerun.IMPOSSIBLE, error.detail)
+        return Rerunning(Rerun.IMPOSSIBLE, error.said)
     if not isinstance(error, Forbidden) or error.reason in _SETTINGS:
         return None
     # The sentence about the permission is ours and follows GitHub's.
-    said = error.detail.partition(". The app's installation needs")[0]
+    said = error.said.partition(". The app's installation needs")[0]
     if _OF_THE_RUN.search(said) and not _OF_PERMISSIONS.search(said):
         return Rerunning(Rerun.IMPOSSIBLE, f"{said.rstrip('.')}.")
     return None

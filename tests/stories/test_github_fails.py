@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import urllib.request
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,18 @@ WAITS = tuple(timedelta(seconds=seconds) for seconds in (13, 73, 361, 1081, 4321
 def tries(world: World, backend: Backend) -> int:
     """How often GitHub was asked to dispatch to this backend, whatever came of it."""
     return len(world.sim.log.dispatches(backend.name, effective=False))
+
+
+def letters(world: World) -> list[dict[str, Any]]:
+    """What was given up, as the API and the pages list it."""
+    found: list[dict[str, Any]] = world.get("/api/v1/dead-letters")["items"]
+    return found
+
+
+def page(world: World, path: str) -> str:
+    """A page as people read it."""
+    with urllib.request.urlopen(f"{world.url}{path}", timeout=10) as answer:
+        return html.unescape(answer.read().decode())
 
 
 def test_an_answer_lost_after_the_effect_makes_no_second_run(each_world: World) -> None:
@@ -151,6 +166,27 @@ def test_a_final_refusal_is_not_tried_again(world: World, kind: Kind, reason: st
     assert "org/refusing" in f"{gate.summary} {gate.text}"
     (why,) = world.get(f"/api/v1/why?pull={pr.number}&backend={refusing.name}")["decisions"]
     assert ("dead", reason) == (why["state"], why["state_reason"])
+    side = "That is on the backend's side, at org/refusing."
+    (letter,) = letters(world)
+    assert side in letter["detail"]
+    assert side in page(world, "/backends/org/refusing")
+
+
+@pytest.mark.parametrize("kind", [Kind.NOT_FOUND, Kind.MISSING_PERMISSION], ids=lambda kind: kind.name)
+def test_what_upstream_refuses_is_not_put_down_to_the_backend(world: World, kind: Kind) -> None:
+    """A check bears its backend's name and is written upstream: the dead letter says who has to mend it."""
+    backend = world.backend("org/backend", "L4", SILENT)
+    world.start()
+    world.sim.faults.add(Fault(kind, Match("POST", "/check-runs$"), times=None))
+
+    world.up.open_pull_request()
+    backend.wait_for_runs()
+    world.settled(lambda: len(letters(world)) == 2, "the checks' dead letters")
+
+    assert {"reconcile_check"} == {letter["kind"] for letter in letters(world)}
+    for letter in letters(world):
+        assert "That is on upstream's side, at pytorch/pytorch." in letter["detail"]
+    assert "side, at" not in page(world, "/backends/org/backend")
 
 
 def test_actions_that_are_off_are_a_final_refusal(world: World) -> None:
