@@ -68,6 +68,12 @@ class Claimed:
     stopped: Stopped | None = None
 
 
+class Claims(list[Claimed]):
+    """What one claim took; and whether the HUD had no place left when it ended, so that rows may wait for one."""
+
+    hud_is_full = False
+
+
 @dataclass(slots=True)
 class _Shut:
     """What no further look goes to."""
@@ -116,7 +122,7 @@ def claim(
     lease: timedelta = LEASE,
     pace: Pace | None = None,
     heal: bool = False,
-) -> list[Claimed]:
+) -> Claims:
     """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + lease``.
 
     ``heal``: look for those, too, that were forgotten by who ended the one before them (``candidates.heal``).
@@ -131,7 +137,7 @@ def claim(
     # Without GitHub there is nobody to ask for but the HUD.
     holders = (Holder(HUD_PACING),) if admission.shut.github else candidates.holders(conn)
     overdue = candidates.overdue(conn, now) if any(row.held < row.count for row in begun) else ()
-    claimed: list[Claimed] = []
+    claimed = Claims()
     size = count
     for _ in range(LOOKS):
         if len(claimed) >= count:
@@ -150,6 +156,7 @@ def claim(
         # Whatever was met and must wait is out of the way now. There may be much of it.
         size = min(size * 4, MOST_AT_ONCE)
         overdue = [row for row in overdue if row.id not in admission.seen]
+    claimed.hud_is_full = admission.hud_is_full
     budgets.keep(conn, admission.accounts.values())
     if book.changed:
         circuits.keep(conn, book)
@@ -182,6 +189,11 @@ class _Admission:
             if waits or self._is_full(circuit):
                 self._shut(key)
         self.shut.accounts |= {key for key, count in running.items() if count >= _most(key)}
+
+    @property
+    def hud_is_full(self) -> bool:
+        """Whether no place is left there now, or no more of them may be taken than are."""
+        return HUD_PACING in self.shut.accounts or self._running[HUD_PACING] >= HUD_IN_FLIGHT
 
     def may_go(self, holder: Holder) -> bool:
         """Whether something that waits for this account or backend may be able to go now."""

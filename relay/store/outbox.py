@@ -32,7 +32,7 @@ from relay.store import budgets, circuits
 from relay.store.budgets import rest
 from relay.store.candidates import OPEN_STATES, heal, release
 from relay.store.circuits import Contact, Turned
-from relay.store.claiming import LEASE, Claimed, claim
+from relay.store.claiming import LEASE, Claimed, Claims, claim
 from relay.store.conflict import on_conflict_do_nothing
 from relay.store.postgres import announce
 from relay.store.tables import Attempt, Effect
@@ -42,6 +42,7 @@ __all__ = [
     "LEASE",
     "Backlog",
     "Claimed",
+    "Claims",
     "Ended",
     "backlog",
     "cancel",
@@ -107,7 +108,7 @@ def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> No
     ]
     for start in range(0, len(values), _BATCH):
         conn.execute(on_conflict_do_nothing(conn, _effect), values[start : start + _BATCH])
-    # A row for the HUD may wait for the next look (``relay.work.forwarding``).
+    # A row for the HUD may wait for the next look (``relay.work.hud_places``).
     if any(not effect.delay and effect.kind is not Kind.FORWARD_HUD for effect in effects):
         announce(conn)
 

@@ -24,9 +24,9 @@ from relay.deciding.effects import Kind
 from relay.store import outbox
 from relay.store.circuits import Turned
 from relay.store.engine import Store, StoreDownError
-from relay.store.outbox import Claimed, Ended
+from relay.store.outbox import Claimed, Claims, Ended
 from relay.traffic import Traffic
-from relay.work.forwarding import Forwarding
+from relay.work.hud_places import HudPlaces
 from relay.work.schedule import PATIENCE, SCHEDULE, next_try
 from relay.work.verdicts import (
     Again,
@@ -123,7 +123,7 @@ class Worker:
         self._ended = asyncio.Event()
         self._finished: list[_Finished] = []
         self._noting = 0
-        self._forwarding = Forwarding()
+        self._hud_places = HudPlaces()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = self._drained = False
         self._last_tries = LAST_TRIES
@@ -185,7 +185,7 @@ class Worker:
         self._work.clear()
         # What has ended and is not noted counts as well: a crash would repeat it, so it must not become ever more.
         free = self._most - len(self._tasks) - len(self._finished) - self._noting
-        claimed: list[Claimed] = []
+        claimed = Claims()
         if free > 0:
             pace = self._pace()
             if heal := began - self._healed >= HEAL_SECONDS:
@@ -194,7 +194,7 @@ class Worker:
                 lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now(), pace=pace, heal=heal)
             )
             self.last_turn = self._now()
-            self._forwarding.claimed(effect.kind for effect in claimed)
+            self._hud_places.claimed((effect.kind for effect in claimed), full=claimed.hud_is_full)
             for number, (effect, job) in enumerate(begun := await self._begin(claimed), start=1):
                 if self._stopping:
                     self._give_back([left for left, _ in begun[number - 1 :]])
@@ -327,7 +327,7 @@ class Worker:
                 self._noting = len(batch)
                 await self._note(batch)
                 self._noting = 0
-                if self._forwarding.noted(finished.end.effect.kind for finished in batch):
+                if self._hud_places.noted(finished.end.effect.kind for finished in batch):
                     self._work.set()  # A lane may have become free.
             if self._drained:
                 if not self._finished:

@@ -47,10 +47,24 @@ def test_no_more_rows_are_under_way_than_the_hud_has_places(store: Store) -> Non
     rows = [forward_hud(number, number, "test") for number in range(2 * HUD_IN_FLIGHT)]
     store.write_now(lambda conn: outbox.enqueue(conn, rows, NOW))
     first = store.write_now(lambda conn: outbox.claim(conn, owner="one", count=100, now=NOW))
-    assert HUD_IN_FLIGHT == len(first)
+    assert (HUD_IN_FLIGHT, True) == (len(first), first.hud_is_full)
 
-    assert [] == store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW))
+    second = store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW))
+    assert (0, True) == (len(second), second.hud_is_full)
     store.write_now(
         lambda conn: outbox.finish(conn, [outbox.Ended(one, "done", 0.1) for one in first[:5]], owner="one", now=NOW)
     )
-    assert 5 == len(store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW)))
+    third = store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW))
+    assert (5, True) == (len(third), third.hud_is_full)
+
+
+def test_a_claim_says_whether_more_rows_may_wait_for_a_place(store: Store) -> None:
+    """Who has taken all that were due need not look again before more have come."""
+    rows = [forward_hud(number, number, "test") for number in range(HUD_IN_FLIGHT)]
+    store.write_now(lambda conn: outbox.enqueue(conn, rows[1:], NOW))
+    claimed = store.write_now(lambda conn: outbox.claim(conn, owner="one", count=100, now=NOW))
+    assert (HUD_IN_FLIGHT - 1, False) == (len(claimed), claimed.hud_is_full)
+
+    store.write_now(lambda conn: outbox.enqueue(conn, rows[:1], NOW))
+    last = store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW))
+    assert (1, True) == (len(last), last.hud_is_full)
