@@ -83,6 +83,7 @@ class Ended:
     answered: bool = False  # Who was asked gave an answer that makes sense.
     down: bool = False  # Who was asked gave none, or a broken one.
     refused: bool = False  # What was asked for was refused for good.
+    unsure: bool = False  # What was asked for may have been done although nobody said so.
 
 
 def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> None:
@@ -238,6 +239,7 @@ def _attempt_row(end: Ended, now: datetime) -> dict[str, object]:
         "outcome": end.outcome,
         "reason": end.reason,
         "detail": end.detail,
+        "unsure": end.unsure,
     }
 
 

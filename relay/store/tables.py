@@ -328,6 +328,7 @@ class Attempt(SQLModel, table=True):
     outcome: str  # done, retry, limited, dead
     reason: str = ""
     detail: str = Field(default="", sa_type=Text)
+    unsure: bool | None = None  # It may have taken effect although it failed; None: written before this was kept.
 
 
 class Backend(SQLModel, table=True):

@@ -276,7 +276,7 @@ class Worker:
             seconds = time.perf_counter() - began
             return Ended(effect, "limited", seconds, "store_unreachable", str(error), due=due), None
         except TimeoutError:
-            late = Again("too_slow", f"It was not done within {self._job_seconds:g} s.", down=True)
+            late = Again("too_slow", f"It was not done within {self._job_seconds:g} s.", down=True, unsure=True)
             return self._judged(effect, late, time.perf_counter() - began)
         except Exception as error:  # Every failure must end on the row, or the effect would be lost.
             verdict = self._performer.judge(error)
@@ -301,12 +301,12 @@ class Worker:
         if isinstance(verdict, Again):
             due = self._next_try(effect, verdict)
             answered = not verdict.down and self._answered(effect)
+            said = partial(said, down=verdict.down, answered=answered, unsure=verdict.unsure)
             if due is not None:
-                end = said("retry", due=due, not_before=verdict.at, down=verdict.down, answered=answered)
+                end = said("retry", due=due, not_before=verdict.at)
                 return end, self._performer.put_back(effect)
             detail = f"Given up after {effect.failures + 1} tries: {verdict.detail}"
-            end = said("dead", detail=detail, down=verdict.down, answered=answered)
-            return end, self._performer.gave_up(effect, verdict.reason, detail)
+            return said("dead", detail=detail), self._performer.gave_up(effect, verdict.reason, detail)
         end = said("dead", refused=verdict.refused)
         return end, self._performer.gave_up(effect, verdict.reason, verdict.detail)
 

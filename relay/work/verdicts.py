@@ -49,13 +49,15 @@ def write_notes(conn: Connection, notes: Iterable[Note], now: datetime) -> None:
 class Again:
     """Try again: by the schedule, or not before ``at`` where the other side named a time.
 
-    ``down``: it says nothing of the effect, but that whoever was asked gives no sensible answers just now.
+    ``down``: it says nothing of the effect, but that whoever was asked gives no sensible answers just now. ``unsure``:
+    what was asked for may have been done all the same.
     """
 
     reason: str
     detail: str
     at: datetime | None = None
     down: bool = False
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
