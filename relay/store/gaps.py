@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from sqlalchemy import Connection, delete, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
 
 from allowlist.model import Allowlist, Entry, RepoName
 from relay.deciding.gaps import HEALED, Cause, How
@@ -57,8 +57,13 @@ def look_at_turn(conn: Connection, name: str) -> Taken:
 
 
 def finish_turn(conn: Connection, name: str, mark: datetime, now: datetime) -> None:
-    """It was done to the end, up to ``mark`` in GitHub's time."""
-    values = {"mark": mark, "began_at": func.coalesce(_turn.c.began_at, now)}
+    """It was done to the end, up to ``mark`` in GitHub's time.
+
+    Where another has come further meanwhile, that stands, unless it lies ahead: a clock that ran ahead has made it.
+    """
+    new = bindparam("new_mark", mark, type_=_turn.c.mark.type)
+    further = and_(_turn.c.mark > new, _turn.c.mark <= now)
+    values = {"mark": case((further, _turn.c.mark), else_=new), "began_at": func.coalesce(_turn.c.began_at, now)}
     conn.execute(update(_turn).where(_turn.c.name == name).values(**values))
 
 

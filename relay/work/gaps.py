@@ -134,8 +134,10 @@ class GapSweep:
                 gaps.finish_turn(conn, FINDING, looked.mark, now)
             else:
                 gaps.put_off(conn, FINDING, now + min(self._every, SOON))
-            if full:
-                gaps.put_off(conn, FULL, now + FULL_EVERY if looked.whole else now)
+            if full and looked.whole:
+                gaps.put_off(conn, FULL, now + (FULL_EVERY if looked.closed_seen else SOON))
+            elif full:
+                gaps.put_off(conn, FULL, now)
             if new:
                 gaps.put_off(conn, HEALING, now)
             return new

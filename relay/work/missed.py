@@ -233,7 +233,10 @@ class MissedDeliveries:
 
     async def _list(self, side: Side, name: str, horizon: datetime) -> tuple[_Listed, bool]:
         """What is listed since then, and whether that is all; else the next turn goes on where this one ended."""
-        reading = self._begun.setdefault(name, _Reading(horizon))
+        reading = self._begun.get(name)
+        if reading is None or reading.horizon != horizon:
+            # Another process has read further since this one began, and what is left here is worth nothing.
+            reading = self._begun[name] = _Reading(horizon)
         reading.turns += 1
         for _ in range(self._pages):
             reading.take(await self._github.deliveries(side, reading.cursor))

@@ -56,22 +56,30 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What one look found and, where that is ``whole``, up to when, in GitHub's time, upstream has been looked at."""
+    """What one look found and, where that is ``whole``, up to when, in GitHub's time, upstream has been looked at.
+
+    ``closed_seen``: a look in full could also tell which pull requests are open no more.
+    """
 
     found: tuple[Found, ...]
     mark: datetime
     whole: bool = True
+    closed_seen: bool = True
 
 
 @dataclass(slots=True)
 class _Reading:
     """A list of pull requests that is being read, maybe over several looks. ``page`` is the next one.
 
+    ``mark`` is how far upstream had been looked at when it was begun. Where somebody has looked further since, what is
+    left of it is worth nothing. ``etag`` is the first page's: the one to ask with, and then the one that was read.
+
     Whoever is changed meanwhile moves to its front, before what has been read; who is closed lets others move up, so
     each look begins with the page that the one before it ended with.
     """
 
     since: datetime | None
+    mark: datetime | None = None
     page: int = 1
     newest: datetime | None = None
     listed: set[int] = field(default_factory=set)
@@ -118,8 +126,8 @@ class UpstreamLook:
         now = self._now()
         at, rules, taken = await self.ground(allowlist)
         since, begun = None if full else taken.mark, self._begun
-        if begun is None or (full and begun.since is not None):
-            reading = _Reading(since, etag=None if since is None else self._etag)
+        if begun is None or begun.mark != taken.mark or (full and begun.since is not None):
+            reading = _Reading(since, taken.mark, etag=None if since is None else self._etag)
         else:
             reading = replace(begun, listed=set(begun.listed))
         pulls = await self._pulls(at, reading, rules, now)
@@ -130,7 +138,8 @@ class UpstreamLook:
         ]
         # Only now: a look that fails on the way is done again, from where it began.
         self._begun = None if pulls.whole else reading
-        return Looked(tuple(left), pulls.mark, pulls.whole)
+        self._etag = reading.etag if pulls.whole else None
+        return replace(pulls, found=tuple(left))
 
     async def ground(self, allowlist: Allowlist) -> tuple[Address, Rules, Taken]:
         """Where upstream lives, by what it is compared, and how far the last look came."""
@@ -156,22 +165,22 @@ class UpstreamLook:
             if reading.page == 1:
                 reading.newest = max([pull.shown.updated_at for pull in page.pulls], default=None)
                 settled = reading.newest is not None and reading.newest <= now - GRACE
-                self._etag = page.etag if reading.since is not None and settled else None
+                reading.etag = page.etag if reading.since is not None and settled else None
             found += await self._take(page.pulls, reading, rules, now)
             if not page.more or _is_before(page.pulls, reading.since):
                 break
             reading.page += 1
         else:
             reading.page -= 1
-            self._etag = None
+            reading.etag = None
             log.warning("pull_requests_too_many", known=reading.state, pages=reading.page)
             return Looked(tuple(found), reading.newest or now, whole=False)
+        closed_seen = True
         if reading.since is None:
-            if first == 1 or await self._caught_up(at, reading, rules, now, found):
+            closed_seen = first == 1 or await self._caught_up(at, reading, rules, now, found)
+            if closed_seen:
                 found += await self._not_open(reading.listed, now)
-            else:
-                log.warning("pull_requests_too_many", known=reading.state, pages=1)
-        return Looked(tuple(found), min(reading.newest or now, now - GRACE))
+        return Looked(tuple(found), min(reading.newest or now, now - GRACE), closed_seen=closed_seen)
 
     async def _caught_up(self, at: Address, reading: _Reading, rules: Rules, now: datetime, found: list[Found]) -> bool:
         """Read what moved to the front since the reading began; whether that was all of it.
@@ -185,6 +194,7 @@ class UpstreamLook:
             found += await self._take(page.pulls, reading, rules, now)
             if not page.more or _is_before(page.pulls, reading.newest):
                 return True
+        log.warning("pull_requests_too_many", known=reading.state, pages=self._pages)
         return False
 
     async def _take(self, pulls: Sequence[PullListed], reading: _Reading, rules: Rules, now: datetime) -> list[Found]:

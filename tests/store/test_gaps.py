@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -34,6 +34,21 @@ def test_a_turn_belongs_to_one_and_comes_again(store: Store, clock: Clock) -> No
     third = take()
     assert third is not None
     assert (began, began - HOUR) == (third.began_at, third.mark)
+
+
+def test_how_far_was_looked_never_goes_back(store: Store, clock: Clock) -> None:
+    """Whoever took longer than a turn's time ends after the next, which has looked further; no clock looks ahead."""
+    now = clock.now()
+
+    def finish(mark: datetime) -> datetime | None:
+        store.write_now(lambda conn: gaps.finish_turn(conn, "t", mark, now))
+        return store.read_now(lambda conn: gaps.look_at_turn(conn, "t")).mark
+
+    store.write_now(lambda conn: gaps.take_turn(conn, "t", HOUR, now))
+
+    assert [now - 2 * HOUR, now - HOUR, now - HOUR] == [finish(now - hours * HOUR) for hours in (2, 1, 3)]
+    # A mark that a clock which ran ahead has made stands for nothing that was looked at.
+    assert [now + HOUR, now - HOUR] == [finish(now + HOUR), finish(now - HOUR)]
 
 
 def test_a_failed_delivery_is_claimed_once_the_newest_first(store: Store, clock: Clock) -> None:

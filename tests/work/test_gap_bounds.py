@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
 from allowlist.model import Allowlist
 from relay.deciding.gaps import Cause
@@ -42,6 +43,8 @@ class Paged(Hanging):
         self.hooks: list[HookDelivery] = []
         self.asked_for: list[str] = []
         self.down_at_page: int | None = None
+        self.queue_down = False
+        self.unchanged = 0
 
     async def locate(self, at: Address) -> Located:
         """There, with the usual branch."""
@@ -53,16 +56,22 @@ class Paged(Hanging):
 
     async def refs(self, at: Address, prefix: str) -> tuple[RefHead, ...]:
         """None."""
+        if self.queue_down:
+            raise RetryLater(f"{at.repo} 502 {prefix}", ambiguous=False)
         return ()
 
     async def pulls(self, at: Address, state: str, page: int, etag: str | None = None) -> PullPage | None:
-        """Two at a time, the last updated first."""
+        """Two at a time, the last updated first; nothing where this page is still what its ETag stands for."""
         if page == self.down_at_page:
             raise RetryLater(f"{at.repo} 502 {etag}", ambiguous=False)
         every = [one for one in self.pulls_there if state == "all" or one.shown.state == "open"]
         every.sort(key=lambda one: one.shown.updated_at, reverse=True)
         shown = tuple(every[2 * page - 2 : 2 * page])
-        return PullPage(shown, None, more=len(every) > 2 * page)
+        now = f"{state} {page} {[(one.shown.number, one.shown.updated_at) for one in shown]}"
+        if etag == now:
+            self.unchanged += 1
+            return None
+        return PullPage(shown, now, more=len(every) > 2 * page)
 
     async def deliveries(self, side: Side, cursor: str | None, count: int = 100) -> HookDeliveries:
         """Two at a time, the newest first; a cursor leads on from one delivery, whatever came since."""
@@ -82,8 +91,8 @@ def listed(number: int, clock: Clock, hours: float, state: str = "open") -> Pull
     return pull(f"{number:040x}", state, clock.now() - hours * HOUR, number=number)
 
 
-def sweep(store: Store, github: Paged, clock: Clock) -> GapSweep:
-    """A sweep that reads three pages of two at most."""
+def sweep(store: Store, github: Paged, clock: Clock, pages: int = 3) -> GapSweep:
+    """A sweep that reads so many pages of two at most."""
     return GapSweep(
         store=store,
         github=github,
@@ -94,7 +103,7 @@ def sweep(store: Store, github: Paged, clock: Clock) -> GapSweep:
         fresh_id=lambda: "1",
         counts=Uncounted(),
         every=MINUTE,
-        pages_at_most=3,
+        pages_at_most=pages,
     )
 
 
@@ -189,25 +198,94 @@ def test_more_changes_than_one_look_reads_are_all_found(store: Store, clock: Clo
     assert mark(store) > before
 
 
+@pytest.mark.parametrize("broken", ["last page", "queue"])
+def test_what_a_look_that_failed_had_read_is_read_again(store: Store, clock: Clock, broken: str) -> None:
+    """Its first page has not changed since. That says nothing, as what it showed was written down nowhere."""
+    looked_before(store, clock, full_is_due=False)
+    github = Paged()
+    github.pulls_there = [listed(number, clock, number) for number in range(1, 6)]
+    finding = sweep(store, github, clock)
+    github.down_at_page, github.queue_down = (3 if broken == "last page" else None), broken == "queue"
+    before = mark(store)
+    turns(finding, clock, 2)
+    assert ([], before) == (missing(store, Cause.NEVER_DELIVERED), mark(store))
+    github.down_at_page, github.queue_down = None, False
+    turns(finding, clock)
+
+    assert list(range(1, 6)) == missing(store, Cause.NEVER_DELIVERED)
+    assert mark(store) > before
+
+
+def test_a_first_page_that_has_not_changed_ends_a_look(store: Store, clock: Clock) -> None:
+    """After one that came to its end, what GitHub shows is known, and such an answer costs no budget."""
+    looked_before(store, clock, full_is_due=False)
+    github = Paged()
+    github.pulls_there = [listed(number, clock, number) for number in range(1, 6)]
+    finding = sweep(store, github, clock)
+    turns(finding, clock, 3)
+
+    assert (2, list(range(1, 6))) == (github.unchanged, missing(store, Cause.NEVER_DELIVERED))
+
+
+def test_what_another_replica_has_ended_meanwhile_is_not_gone_on_with(store: Store, clock: Clock) -> None:
+    """Its mark stands for more than what is left over here, and would be moved back by it."""
+    looked_before(store, clock, full_is_due=False)
+    github = Paged()
+    github.pulls_there = [listed(number, clock, number / 2) for number in range(1, 10)]
+    here, there = sweep(store, github, clock), sweep(store, github, clock, pages=9)
+    turns(here, clock)
+    github.pulls_there.append(listed(10, clock, 0.25))
+    turns(there, clock)
+    ended = mark(store)
+    github.pulls_there.append(listed(11, clock, 0.2))
+    turns(here, clock)
+
+    assert list(range(1, 12)) == missing(store, Cause.NEVER_DELIVERED)
+    assert mark(store) > ended
+
+
+def test_a_look_in_full_that_cannot_keep_up_is_done_again_soon(store: Store, clock: Clock) -> None:
+    """More pull requests change between two looks than one reads: who is closed cannot be told, and not for a day."""
+    looked_before(store, clock, full_is_due=True)
+    known(store, clock, range(1, 14))
+    github = Paged()
+    github.pulls_there = [listed(number, clock, 10 + number) for number in range(1, 13)]
+    finding = sweep(store, github, clock)
+    turns(finding, clock)
+    github.pulls_there = [listed(number, clock, number / 20) for number in range(1, 13)]
+    with capture_logs() as lines:
+        turns(finding, clock, 2)
+    assert [] == missing(store, Cause.CLOSED_MISSED)
+    assert {"event": "pull_requests_too_many", "known": "open", "pages": 3, "log_level": "warning"} == lines[-1]
+    turns(finding, clock, 4)
+
+    assert [13] == missing(store, Cause.CLOSED_MISSED)
+
+
 def hook(number: int, clock: Clock, *, ok: bool = False, guid: str = "", redelivery: bool = False) -> HookDelivery:
     """A delivery: the higher its number, the later."""
     at = clock.now() - HOUR + number * MINUTE
     return HookDelivery(number, guid or f"g{number}", "push", None, 7, at, redelivery, ok)
 
 
-@pytest.fixture
-def missed(store: Store, clock: Clock) -> tuple[MissedDeliveries, Paged]:
-    """Turns that read two pages of two at most, and have looked before."""
-    github = Paged()
-    made = MissedDeliveries(
+def asking(store: Store, github: Paged, clock: Clock, pages: int = 2) -> MissedDeliveries:
+    """Turns that read so many pages of two at most."""
+    return MissedDeliveries(
         store=store,
         github=github,
         terms=TERMS,
         now=clock.now,
         counts=Uncounted(),
         every=MINUTE,
-        pages_at_most=2,
+        pages_at_most=pages,
     )
+
+
+@pytest.fixture
+def missed(store: Store, clock: Clock) -> tuple[MissedDeliveries, Paged]:
+    """Turns that read two pages of two at most, and have looked before."""
+    github = Paged()
+    made = asking(store, github, clock)
     github.hooks = [replace(hook(0, clock, ok=True), delivered_at=clock.now() - 5 * HOUR)]
     asyncio.run(made.turn())
     return made, github
@@ -252,3 +330,23 @@ def test_what_was_asked_for_is_not_given_up_by_a_list_that_is_not_whole(
         ends.append(row.how)
 
     assert ["", "failed_again", "failed_again", "failed_again"] == ends
+
+
+def test_deliveries_that_another_replica_has_read_meanwhile_are_not_gone_on_with(
+    store: Store, clock: Clock, missed: tuple[MissedDeliveries, Paged]
+) -> None:
+    """It has read further than what is left over here, so this turn begins anew, from where that one ended."""
+    turn, github = missed
+    clock.advance(2 * MINUTE)
+    github.hooks += [hook(number, clock) for number in range(1, 9)]
+    asyncio.run(turn.turn())
+    clock.advance(MINUTE)
+    github.hooks.append(hook(55, clock))
+    asyncio.run(asking(store, github, clock, pages=9).turn())
+    ended = mark(store, "deliveries 1")
+    clock.advance(MINUTE)
+    github.hooks.append(hook(58, clock))
+    asyncio.run(turn.turn())
+
+    assert sorted([*(f"g{number}" for number in range(1, 9)), "g55", "g58"]) == sorted(github.asked_for)
+    assert mark(store, "deliveries 1") > ended
