@@ -1,10 +1,15 @@
 """A clock that ran ahead and was set right: waits that it wrote down would last for as long as it was ahead.
 
-All waits are kept as the time at which they end. So somebody keeps beside them how late it was: where that lies in the
-future, the clock was set back, and each wait that was counted from there ends as much sooner. Every column that makes
-somebody wait for a try, a probe or a turn is named here. Who ends such a wait too early is told so once more; therefore
-deadlines stand as they are, and so do times that a person has named: should it be this machine's clock that is wrong,
-and behind, gates would be let go before their backends had their time. Leases are looked at by themselves.
+All waits are kept as the time at which they end. A process whose clock ran against its own ticks knows that it was set
+back, and by how much: each wait that was counted from there ends as much sooner. Beside the waits somebody keeps how
+late it was, for all processes: what lies in the future is what one of them wrote whose clock was ahead. So those that
+share a machine cut once, and one that starts sees that the clock of the process before was wrong. That is so only where
+nobody goes on writing it: of living replicas whose clocks differ, none was set back, and no wait is cut.
+
+Every column that makes somebody wait for a try, a probe or a turn is named here. Who ends such a wait too early is told
+so once more; therefore deadlines stand as they are, and so do times that a person has named: should it be this
+machine's clock that is wrong, and behind, gates would be let go before their backends had their time. Leases are looked
+at by themselves.
 """
 
 from __future__ import annotations
@@ -33,8 +38,14 @@ _IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_e
 #: Clocks of replicas differ a little, and what is less than this is no long wait.
 TOLERANCE = timedelta(minutes=1)
 
-#: The row of ``turn`` whose mark says how late it was.
+#: The row of ``turn`` whose mark says how late it was, at the latest.
 CLOCK = "clock"
+
+#: A living replica whose clock is ahead writes it anew well within this time.
+STANDS = timedelta(minutes=3)
+
+#: An effect that was claimed, and the number of the try.
+Claim = tuple[int, int]
 
 # Waits of which nothing says when they began. Those that ended by the clock that was ahead are over; one that began
 # before it ran ahead is cut as well, and whoever is asked too early says so once more.
@@ -61,25 +72,81 @@ class SetBack:
     waits: int
 
 
-def bring_back(conn: Connection, longest: Sequence[timedelta], now: datetime) -> SetBack | None:
-    """Note how late it is. Where that was later already, all waits are cut; None where it was not.
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How late it is at a look, by the clock and in ticks, and by how much the clock seems to have been set back.
+
+    ``mark``: that is so only if this is still how late it was.
+    """
+
+    now: datetime
+    at: float
+    by: timedelta = timedelta()
+    mark: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How late it was by what is kept, None at the very first look; and what was cut, if anything was."""
+
+    mark: datetime | None
+    cut: SetBack | None = None
+
+
+class Watch:
+    """What one process knows of its clock. ``ticks`` are seconds that no clock's setting changes."""
+
+    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._ticks = ticks
+        self._before: Moment | None = None
+        self._started: Moment | None = None  # Somebody was ahead when this process started.
+
+    def look(self, now: datetime) -> Moment:
+        """``now``: as it was told just now."""
+        at = self._ticks()
+        if self._before is None:
+            return Moment(now, at)
+        by = self._before.now + timedelta(seconds=at - self._before.at) - now
+        if by > TOLERANCE:
+            return Moment(now, at, by)
+        if self._started is not None and at - self._started.at > STANDS.total_seconds():
+            return Moment(now, at, self._started.by, self._started.mark)
+        return Moment(now, at)
+
+    def looked(self, moment: Moment, seen: Seen) -> None:
+        """``cut_waits`` was done at this moment, and is committed."""
+        first, self._before = self._before is None, moment
+        if first and seen.mark is not None and _is_ahead(seen.mark, moment.now):
+            self._started = Moment(moment.now, moment.at, seen.mark - moment.now, seen.mark)
+        elif seen.cut is not None or (self._started is not None and self._started.mark != seen.mark):
+            self._started = None
+
+
+def _is_ahead(mark: datetime, now: datetime) -> bool:
+    return mark > now + TOLERANCE
+
+
+def cut_waits(conn: Connection, moment: Moment, longest: Sequence[timedelta]) -> Seen:
+    """Note how late it is, unless it was later. Where the clock was set back from there, all waits are cut.
 
     ``longest`` is the longest wait for a next try after so many failures: what waits longer is due.
     """
+    now, by = moment.now, moment.by
     conn.execute(on_conflict_do_nothing(conn, _turn), {"name": CLOCK, "due_at": now})
-    before: datetime | None = conn.execute(
+    mark: datetime | None = conn.execute(
         select(_turn.c.mark).where(_turn.c.name == CLOCK).with_for_update()
     ).scalar_one()
-    conn.execute(update(_turn).where(_turn.c.name == CLOCK).values(mark=now))
-    if before is None or before <= now + TOLERANCE:
-        return None
-    by = before - now
+    is_set_back = by and mark is not None and _is_ahead(mark, now) and moment.mark in (None, mark)
+    if is_set_back or mark is None or mark < now:
+        conn.execute(update(_turn).where(_turn.c.name == CLOCK).values(mark=now, due_at=now))
+    if not is_set_back:
+        return Seen(mark)
     waits = _cut_tries(conn, by, longest, now)
     for table, name in _WAITS:
         waits += _cut(conn, table, name, by, now)
     for table, name in _BEGINNINGS:
         _begin_now(conn, table, name, now)
-    return SetBack(by, waits)
+    return Seen(mark, SetBack(by, waits))
 
 
 def _cut(conn: Connection, table: Any, name: str, by: timedelta, now: datetime) -> int:
@@ -142,18 +209,24 @@ class Leases:
 
     def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
         self._ticks = ticks
-        self._seen: dict[tuple[int, int], float] = {}
+        self._seen: dict[Claim, float] = {}
 
-    def look(self, conn: Connection, now: datetime) -> int:
-        """Look at all that is claimed; returns how many leases were ended."""
-        too_long = and_(_IS_RUNNING, _effect.c.lease > now + LEASE)
-        claims = [
-            (row.id, row.attempts) for row in conn.execute(select(_effect.c.id, _effect.c.attempts).where(too_long))
-        ]
+    def outstayed(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Those of the claims that ``too_long`` has found whose leases are to be ended."""
         at = self._ticks()
         self._seen = {claim: self._seen.get(claim, at) for claim in claims}
-        ended = [claim for claim, since in self._seen.items() if at - since > LEASE.total_seconds()]
-        statement = update(_effect).where(
-            _effect.c.id == bindparam("b_id"), _effect.c.attempts == bindparam("b_attempts"), _IS_RUNNING
-        )
-        return _write(conn, statement.values(lease=now), [{"b_id": one, "b_attempts": tries} for one, tries in ended])
+        return [claim for claim, since in self._seen.items() if at - since > LEASE.total_seconds()]
+
+
+def too_long(conn: Connection, now: datetime) -> tuple[Claim, ...]:
+    """All claims whose leases are longer than any is."""
+    longer = and_(_IS_RUNNING, _effect.c.lease > now + LEASE)
+    rows = conn.execute(select(_effect.c.id, _effect.c.attempts).where(longer))
+    return tuple((row.id, row.attempts) for row in rows)
+
+
+def end_leases(conn: Connection, claims: Sequence[Claim], now: datetime) -> int:
+    """End the leases of these claims; returns of how many."""
+    one = and_(_effect.c.id == bindparam("b_id"), _effect.c.attempts == bindparam("b_attempts"), _IS_RUNNING)
+    values = [{"b_id": effect_id, "b_attempts": attempts} for effect_id, attempts in claims]
+    return _write(conn, update(_effect).where(one).values(lease=now), values)

@@ -6,6 +6,7 @@ Deadlines that passed, looks that got lost, and what was kept for long enough.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -21,8 +22,7 @@ from relay.store.forwarding import revive_forwards
 from relay.store.queue import end_groups
 from relay.store.retention import KEEP, forget
 from relay.store.returning import bring_back, probe
-from relay.store.set_back import Leases
-from relay.store.set_back import bring_back as bring_waits_back
+from relay.store.set_back import Claim, Leases, Watch, cut_waits, end_leases, too_long
 from relay.tracing import trace_id
 from relay.work.schedule import LONGEST
 
@@ -38,7 +38,10 @@ STEPS = 50
 
 
 class Sweep:
-    """Looks at deadlines every few seconds. Each replica may run one: they share the work and repeat nothing."""
+    """Looks at deadlines every few seconds. Each replica may run one: they share the work and repeat nothing.
+
+    ``ticks`` are seconds that no clock's setting changes.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Sweep:
         wake: Callable[[], None],
         seconds: float,
         keep: timedelta = KEEP,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._terms = terms
@@ -56,7 +60,8 @@ class Sweep:
         self._wake = wake
         self._seconds = seconds
         self._keep = keep
-        self._leases = Leases()
+        self._watch = Watch(ticks)
+        self._leases = Leases(ticks)
         self._healed_at: datetime | None = None
         self._forgot_at: datetime | None = None
         self._stopped = asyncio.Event()
@@ -131,19 +136,23 @@ class Sweep:
     async def _heal(self, now: datetime) -> int:
         if self._healed_at is not None and timedelta() <= now - self._healed_at < HEAL_EVERY:
             return 0
-        back = await self._store.write(lambda conn: bring_waits_back(conn, LONGEST, now))
-        if back is not None:
-            log.warning("clock_set_back", seconds=back.by.total_seconds(), rows=back.waits)
+        moment = self._watch.look(self._now())
+        seen = await self._store.write(lambda conn: cut_waits(conn, moment, LONGEST))
+        self._watch.looked(moment, seen)
+        if seen.cut is not None:
+            log.warning("clock_set_back", seconds=seen.cut.by.total_seconds(), rows=seen.cut.waits)
 
-        def unit(conn: Connection) -> int:
+        def unit(conn: Connection) -> tuple[int, tuple[Claim, ...]]:
             found = note_dead_letters(conn, now, self._terms) + len(heal(conn, self._terms, now))
-            return found + revive_forwards(conn, now) + self._leases.look(conn, now)
+            return found + revive_forwards(conn, now), too_long(conn, now)
 
-        healed = await self._store.write(unit)
+        healed, claims = await self._store.write(unit)
+        if ended := self._leases.outstayed(claims):
+            healed += await self._store.write(lambda conn: end_leases(conn, ended, now))
         self._healed_at = now
         if healed:
             log.warning("healed", rows=healed)
-        return healed + (0 if back is None else back.waits)
+        return healed + (0 if seen.cut is None else seen.cut.waits)
 
     async def _forget(self, now: datetime) -> None:
         """Take back the room of what ended long ago, in small steps between which everybody else has a turn."""
