@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from relay.capability import CapabilityKeys
-from relay.simulator import JobPlan, Listener, Mode, Reports, signature
+from relay.simulator import App, JobPlan, Listener, Mode, Reports, signature
 from relay.simulator.keys import private_pem, rsa_key
+from relay.work.sweep import HEAL_EVERY
 from tests.stories.world import World
 
 BY_HAND = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
 OLD, NEW = "old-" * 8, "new-" * 8
+PAUSE = {"until": "4h", "reason": "its machines move"}
 
 
 def from_file(world: World, name: str, text: str) -> Path:
@@ -29,6 +31,24 @@ def signed_by(world: World, secret: str) -> int:
     """What the relay answers to a ping that this secret signed."""
     body = b'{"zen": "Keep it logically awesome.", "hook_id": 1}'
     return world.post("ping", body, headers={"X-Hub-Signature-256": signature(secret, body)}).status
+
+
+def paused_by(world: World, secret: str) -> int:
+    """What the relay answers to a pause that is asked for with this admin's token."""
+    return world.call_back(secret, PAUSE, "/api/v1/admin/backends/org/l2/pause").status
+
+
+def take_second_key(world: World, app: App, path: Path) -> None:
+    """Have GitHub know the app by another key alone, and put that key where the relay reads it."""
+    key = rsa_key("a second key")
+    path.write_text(private_pem(key))
+    app.public_key = key.public_key()
+    world.sim.world.verified_jwts.clear()
+
+
+def told(world: World) -> list[str]:
+    """The job of each row that the HUD took, in order."""
+    return [row.body["untrusted"]["callback_payload"]["workflow"]["job_name"] for row in world.sim.hud.rows]
 
 
 def parts(world: World) -> dict[str, Any]:
@@ -81,17 +101,81 @@ def test_a_new_private_key_speaks_for_the_app(world: World) -> None:
     backend = world.backend("org/l2", "L2", BY_HAND)
     path = from_file(world, "github_private_key", world.app.private_key_pem)
     world.start()
-    key = rsa_key("a second key")
-    path.write_text(private_pem(key))
-    world.app.public_key = key.public_key()
     assert world.relay is not None
     credentials = world.relay.credentials
     first = credentials.apps.upstream
+    take_second_key(world, world.app, path)
     world.settled(lambda: credentials.apps.upstream is not first, "the new key in force")
 
     world.up.open_pull_request()
 
     assert len(backend.wait_for_runs()) == 1
+
+
+def test_a_new_private_key_speaks_for_the_backends_app(world: World) -> None:
+    """Where the backends have an app of their own, its key changes in the same way, and upstream's app goes on."""
+    theirs = world.sim.create_app(5252)
+    backend = world.backend("org/l4", "L4", BY_HAND)
+    path = from_file(world, "downstream_private_key", theirs.private_key_pem)
+    world.start(downstream_app_id=theirs.id, webhook_secrets=(world.app.webhook_secret, theirs.webhook_secret))
+    assert world.relay is not None
+    credentials = world.relay.credentials
+    first = credentials.apps.downstream
+    take_second_key(world, theirs, path)
+    world.settled(lambda: credentials.apps.downstream is not first, "the new key in force")
+
+    pull = world.up.open_pull_request()
+
+    assert len(backend.wait_for_runs()) == 1
+    assert world.up.wait_for_check(pull.head_sha, "crcr/gate").conclusion is None
+
+
+def test_two_tokens_of_an_admin_are_good_while_they_change_hands(world: World) -> None:
+    """An admin may act with either for as long as both are named, and under the same name in the audit."""
+    world.backend("org/l2", "L2", BY_HAND)
+    path = from_file(world, "admin_tokens", f"alice:{OLD}")
+    world.start()
+    assert (200, 401) == (paused_by(world, OLD), paused_by(world, NEW))
+
+    path.write_text(f"alice:{NEW},alice:{OLD}\n")
+    world.settled(lambda: paused_by(world, NEW) == 200, "the new token in force")
+    assert paused_by(world, OLD) == 200
+
+    path.write_text(f"alice:{NEW}")
+    world.settled(lambda: paused_by(world, OLD) == 401, "the old token out of force")
+    assert paused_by(world, NEW) == 200
+    assert {"alice"} == {row["who"] for row in world.get("/api/v1/audit")["items"] if row["what"] == "backend paused"}
+
+
+def test_a_new_key_of_the_hud_loses_no_row(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """A HUD has one key, so one side changes first; what it refuses until the other has follows by itself."""
+    backend = world.backend("org/l2", "L2", BY_HAND)
+    path = from_file(world, "hud_key", world.sim.hud.key)
+    world.start(hud_api_url=world.sim.hud_url)
+    world.up.open_pull_request()
+    (run,) = backend.wait_for_runs()
+    backend.callback(run, "in_progress", job="before")
+    world.settled(lambda: told(world) == ["before"], "a row by the old key")
+
+    world.sim.hud.key = NEW
+    backend.callback(run, "in_progress", job="between")
+    world.settled(lambda: 401 in [asked.status for asked in world.sim.log.of("POST", "/crcr/results")], "a refusal")
+    capsys.readouterr()
+    path.write_text(NEW)
+    written: list[str] = []
+
+    def in_force() -> bool:
+        written.append(capsys.readouterr().out)
+        return "secrets_reread" in "".join(written)
+
+    world.settled(in_force, "the new key in force")
+    assert ["before"] == told(world)
+    backend.callback(run, "in_progress", job="after")
+
+    world.settled(lambda: told(world) == ["before", "after"], "a row by the new key")
+    world.pass_time(HEAL_EVERY)
+    world.settled(lambda: len(told(world)) > 2, "the row that was refused")
+    assert ["before", "after", "between"] == told(world)
 
 
 def test_what_cannot_be_used_changes_nothing_and_says_so(world: World) -> None:
@@ -121,8 +205,17 @@ def test_another_database_takes_a_restart(world: World, capsys: pytest.CaptureFi
     path = from_file(world, "database_url", world.database_url)
     world.start()
 
+    shown: list[str] = []
+
+    def told(times: int) -> bool:
+        shown.append(capsys.readouterr().out)
+        return times == "".join(shown).count("database_url_not_taken")
+
+    path.write_text("postgresql://crcr:s3cr@et:word@db/crcr")  # None at all: its password is not written as URLs are.
+    world.settled(lambda: told(1), "a line in the log")
     path.write_text(f"{world.database_url}.else")
-    world.settled(lambda: "database_url_not_taken" in capsys.readouterr().out, "a line in the log")
+    world.settled(lambda: told(2), "another one")
+    assert "word@db" not in "".join(shown)
     world.up.open_pull_request()
 
     assert 1 == len(backend.wait_for_runs())
