@@ -45,6 +45,7 @@ class Credentials:
         """
         # All that can be refused comes first, so that never a part of the new secrets is in force.
         apps, admins = load_apps(settings), _admins(settings)
+        moved = not same_place(settings.database_url, self._settings.database_url)
         texts = [key.get_secret_value() for key in settings.secret_keys]
         if texts:
             try:
@@ -58,8 +59,10 @@ class Credentials:
         if self._hud is not None and settings.hud_key is not None:
             self._hud.renew(settings.hud_key.get_secret_value())
         self._webhook_secrets = _bytes_of(settings)
-        if not same_place(settings.database_url, self._settings.database_url):
-            log.warning("database_url_not_taken", reason="it names another database, which takes a restart")
+        if moved:
+            log.warning(
+                "database_url_not_taken", reason="it does not name the database in use; another takes a restart"
+            )
         self._settings = settings.model_copy(update={"database_url": self._settings.database_url})
 
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from relay.store import postgres
-from relay.store.login import Login
+from relay.store.login import Login, read_url
 from relay.store.shared import SharedUnit
 
 T = TypeVar("T")
@@ -146,9 +146,9 @@ def make_engine(url: str, *, read_only: bool = False) -> Engine:
     """An engine with the settings each database needs to keep what it said it kept.
 
     Its errors name the statement and never its values: those are callers' texts, and once our own key.
-    Raises sqlalchemy's ArgumentError for a URL that is none.
+    Raises sqlalchemy's ArgumentError for a URL that is none, without its text.
     """
-    parsed = make_url(normalize_url(url))
+    parsed = read_url(normalize_url(url))
     if parsed.get_backend_name() != "sqlite":
         return postgres.open_engine(parsed, read_only=read_only, wait_seconds=WAIT_SECONDS)
     engine = create_engine(

@@ -22,10 +22,19 @@ def url_file(environ: Mapping[str, str]) -> Path | None:
     return Path(named) if named is not None and _VARIABLE not in environ else None
 
 
+def read_url(text: str) -> URL:
+    """A database's URL. Raises ArgumentError for text that is none, and repeats nothing of it."""
+    try:
+        return make_url(text)
+    except ValueError:
+        # What stands where a port would may be a part of a password, and the error quotes it.
+        raise ArgumentError("Could not parse this text as a database's URL") from None
+
+
 def same_place(one: str, other: str) -> bool:
     """Whether both lead to one database, by whichever user and password; False for what is no URL."""
     try:
-        return _place(make_url(one)) == _place(make_url(other))
+        return _place(read_url(one)) == _place(read_url(other))
     except ArgumentError:
         return False
 
@@ -53,7 +62,7 @@ class Login:
         if self._path is None:
             return None
         try:
-            found = make_url(self._path.read_text(encoding="utf-8").strip())
+            found = read_url(self._path.read_text(encoding="utf-8").strip())
         except (OSError, UnicodeDecodeError, ArgumentError):
             return None
         return found if _place(found) == _place(self._url) else None

@@ -6,10 +6,11 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 from sqlalchemy.engine import URL
 
 from relay.store.engine import make_engine, normalize_url
+from relay.store.login import read_url
 from relay.store.postgres import OURS
 
 #: Sessions of ours in this very database. Names are shown to every role.
@@ -21,7 +22,7 @@ _SESSIONS = text(
 
 def users_of(url: str) -> str | None:
     """Who has this database open, in words; None where nobody has."""
-    parsed = make_url(normalize_url(url))
+    parsed = read_url(normalize_url(url))
     if parsed.get_backend_name() == "sqlite":
         return _users_of_file(parsed)
     engine = make_engine(url, read_only=True)

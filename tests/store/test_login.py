@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,12 +13,23 @@ import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from relay.store.engine import Store, StoreDownError, make_engine
 from relay.store.login import Login, same_place, url_file
 from relay.store.notify import listen
 
 ROLE = "crcr_rotated"
+#: What is no URL, some of it with a password in it that was not written as a URL wants it.
+NO_URLS = (
+    "nonsense",
+    "",
+    "://a",
+    "postgresql://crcr:s3cr@et:word@db/crcr",
+    "postgresql://crcr:secret@[::1/crcr",
+    "postgresql://crcr:secret@db:/crcr",
+    f"postgresql://crcr:secret@db:{'9' * 5000}/crcr",
+)
 ASKED = (f"local all {ROLE} scram-sha-256", f"host all {ROLE} all scram-sha-256")
 
 
@@ -105,9 +117,24 @@ def test_a_place_is_one_whoever_enters() -> None:
     here = "postgresql://a:b@db/crcr"
     assert same_place(here, "postgres://c:d@db/crcr")
     assert same_place(here, "postgresql+psycopg://db/crcr")
-    for there in ("postgresql://a:b@db2/crcr", "postgresql://a:b@db:5433/crcr", "postgresql://a:b@db/x", "nonsense"):
+    for there in ("postgresql://a:b@db2/crcr", "postgresql://a:b@db:5433/crcr", "postgresql://a:b@db/x", *NO_URLS):
         assert not same_place(here, there)
+        assert not same_place(there, here)
     assert not same_place(here, f"{here}?target_session_attrs=primary")
+
+
+@pytest.mark.parametrize("nonsense", NO_URLS, ids=range(len(NO_URLS)))
+def test_what_is_no_url_changes_nothing_and_is_not_repeated(nonsense: str, tmp_path: Path) -> None:
+    """A part of a password may be what makes it none, and logs show errors."""
+    path = tmp_path / "database-url"
+    path.write_text(nonsense)
+    named = {"host": "db", "dbname": "crcr", "user": "old", "password": "secret"}
+
+    assert named == Login(make_url("postgresql+psycopg://old:secret@db/crcr"), path)(named)
+    with pytest.raises(ArgumentError) as error:
+        make_engine(nonsense)
+    assert "ValueError" not in "".join(traceback.format_exception(error.value))
+    assert "word@db" not in str(error.value)
 
 
 def test_a_password_that_is_gone_is_not_sent(tmp_path: Path) -> None:

@@ -207,14 +207,14 @@ def test_another_database_takes_a_restart(world: World, capsys: pytest.CaptureFi
 
     shown: list[str] = []
 
-    def told(times: int) -> bool:
+    def noticed(times: int) -> bool:
         shown.append(capsys.readouterr().out)
         return times == "".join(shown).count("database_url_not_taken")
 
     path.write_text("postgresql://crcr:s3cr@et:word@db/crcr")  # None at all: its password is not written as URLs are.
-    world.settled(lambda: told(1), "a line in the log")
+    world.settled(lambda: noticed(1), "a line in the log")
     path.write_text(f"{world.database_url}.else")
-    world.settled(lambda: told(2), "another one")
+    world.settled(lambda: noticed(2), "another one")
     assert "word@db" not in "".join(shown)
     world.up.open_pull_request()
 
