@@ -4,7 +4,8 @@ Each effect that is ready says what it waits for (``waits_for``): nothing that i
 or the account or backend that it could not go to when a claim met it last. That is only a reason to leave it out of a
 look: whether it may go is decided anew each time that it is looked at. So whoever writes an effect down, tries it
 again or moves its time need not know of this, replicas of a version before it included. Two things must be seen to: an
-effect whose lane comes free is looked at again (``release``), and where that was forgotten somebody notices (``heal``).
+effect whose lane comes free is looked at again (``release``), and where that was forgotten somebody notices
+(``free_turns``).
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, text, update
+from sqlalchemy import BindParameter, Connection, bindparam, select, text, update
 
-from relay.store.tables import Effect, Pacing
+from relay.store.tables import Effect
 
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
-_pacing = Pacing.__table__  # type: ignore[attr-defined]
 
 #: What an effect waits for besides accounts and backends, whose keys (``relay.deciding.circuits``) are told from these
 #: by their blanks. Empty: nobody knows yet.
@@ -34,11 +34,16 @@ TURN = "turn"
 _LEAST_EACH = 4
 _SPARE = 4
 
+#: After an hour's stop the time of all that waited for one has come. So many of them at most are looked at again with
+#: one claim, those first whose time came first; the next claim goes on. So many lanes are looked into at a time.
+WOKEN = 1_000
+LANES = 1_000
+
 # These stand in the statement's text and not among its values, as the partial indexes have them: of a value that comes
 # later neither database can tell that the index holds what is asked for, and would read all that was ever done.
 OPEN_STATES: BindParameter[str] = bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True)
 _IS_READY = _effect.c.state == bindparam("ready_state", "ready", literal_execute=True)
-_IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
+IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
 _TIME = _effect.c.due.type
 
 
@@ -121,9 +126,16 @@ _OVERDUE = (
 _WAKE = (
     update(_effect)
     .where(
-        _IS_READY,
-        _effect.c.waits_for == bindparam("time", TIME, literal_execute=True),
-        _effect.c.due <= bindparam("now", type_=_TIME),
+        _effect.c.id.in_(
+            select(_effect.c.id)
+            .where(
+                _IS_READY,
+                _effect.c.waits_for == bindparam("time", TIME, literal_execute=True),
+                _effect.c.due <= bindparam("now", type_=_TIME),
+            )
+            .order_by(_effect.c.due)
+            .limit(WOKEN)
+        )
     )
     .values(waits_for=NOTHING)
 )
@@ -147,17 +159,21 @@ _RELEASE = {
         ("postgresql", "unnest(CAST(:lanes AS text[])) AS ended(value)"),
     )
 }
-# One look into each lane. PostgreSQL would hold each against each if it were asked whether there is none before it.
-_HEAL = text(
-    "UPDATE effect SET waits_for = '' WHERE id IN (SELECT waiting.id FROM effect AS waiting"
-    " WHERE waiting.state = 'ready' AND waiting.waits_for <> 'time' AND waiting.waits_for = 'turn' AND waiting.id = ("
-    "SELECT id FROM effect WHERE state IN ('ready', 'running') AND lane = waiting.lane ORDER BY lane, id LIMIT 1))"
-)
+_OPEN = "state IN ('ready', 'running')"
+# A look for each lane in which anything is open, and no look at what stands behind its first.
+_OPEN_LANES = text(
+    "WITH RECURSIVE open_lane(name, number) AS ("  # noqa: S608  # Made of what stands above.
+    f" SELECT (SELECT lane FROM effect WHERE {_OPEN} AND lane > :after ORDER BY lane LIMIT 1), 1"
+    " UNION ALL"
+    f" SELECT (SELECT lane FROM effect WHERE {_OPEN} AND lane > open_lane.name ORDER BY lane LIMIT 1), number + 1"
+    f" FROM open_lane WHERE open_lane.name IS NOT NULL AND number < {LANES})"
+    " SELECT name FROM open_lane WHERE name IS NOT NULL"
+).columns(name=_effect.c.lane.type)
 
 
-def wake(conn: Connection, now: datetime) -> None:
-    """Look again at what waited for a time that has come."""
-    conn.execute(_WAKE, {"now": now})
+def wake(conn: Connection, now: datetime) -> bool:
+    """Look again at what waited for a time that has come; returns whether there may be more of it."""
+    return int(conn.execute(_WAKE, {"now": now}).rowcount) == WOKEN
 
 
 def holders(conn: Connection) -> tuple[Holder, ...]:
@@ -211,16 +227,26 @@ def park(conn: Connection, waiting: Mapping[int, str]) -> None:
         conn.execute(_PARK["sqlite"], [{"id": one, "waits_for": waiting[one]} for one in ids])
 
 
-def release(conn: Connection, lanes: Iterable[str]) -> None:
-    """Something in these lanes has ended: it is the next one's turn."""
+def release(conn: Connection, lanes: Iterable[str]) -> int:
+    """Something in these lanes has ended: it is the next one's turn. Returns in how many of them one waited for it."""
     wanted = sorted(set(lanes))
-    if wanted:
-        conn.execute(_RELEASE[conn.dialect.name], {"lanes": _listed(conn, wanted)})
+    if not wanted:
+        return 0
+    return int(conn.execute(_RELEASE[conn.dialect.name], {"lanes": _listed(conn, wanted)}).rowcount)
 
 
-def heal(conn: Connection) -> int:
-    """Look again at what waits for its turn and has nothing before it; returns how many there were.
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """How many waited for a turn that was theirs, and the lane up to which was looked; empty: all were."""
+
+    count: int
+    lane: str
+
+
+def free_turns(conn: Connection, after: str = "") -> Freed:
+    """Look again at what waits for its turn and has nothing before it, in the lanes after this one.
 
     There are none, but for what a replica has ended that knows nothing of this, or a hand in the database.
     """
-    return int(conn.execute(_HEAL).rowcount)
+    lanes = list(conn.execute(_OPEN_LANES, {"after": after}).scalars())
+    return Freed(release(conn, lanes), lanes[-1] if len(lanes) == LANES else "")

@@ -19,7 +19,7 @@ from relay.deciding.circuits import ACCOUNTS_PROBED, GITHUB, Circuit, Pace, Stat
 from relay.deciding.effects import HUD_PACING, Kind
 from relay.store import budgets, candidates, circuits
 from relay.store.budgets import Account, may_be_asked
-from relay.store.candidates import NOTHING, TIME, TURN, Holder
+from relay.store.candidates import IS_RUNNING, NOTHING, TIME, TURN, Holder
 from relay.store.circuits import Book
 from relay.store.tables import Effect
 
@@ -40,8 +40,6 @@ CIRCUIT_OPEN = "circuit_open"
 SWITCHED_OFF = "switched_off"
 
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
-
-_IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,15 @@ class Claimed:
 
 
 class Claims(list[Claimed]):
-    """What one claim took; and whether the HUD had no place left when it ended, so that rows may wait for one."""
+    """What one claim took; and whether the HUD had no place left when it ended, so that rows may wait for one.
+
+    ``more``: the time of others has come that were not looked at, so that the next claim must not be waited for.
+    ``freed``: the lane up to which it was looked for what was forgotten; empty once all were looked into.
+    """
 
     hud_is_full = False
+    more = False
+    freed = ""
 
 
 @dataclass(slots=True)
@@ -89,7 +93,7 @@ _RUNNING = (
         func.sum(case((_effect.c.lease >= bindparam("now", type_=_effect.c.due.type), 1), else_=0)).label("held"),
         func.count().label("count"),
     )
-    .where(_IS_RUNNING)
+    .where(IS_RUNNING)
     .group_by(_effect.c.pacing)
 )
 
@@ -121,23 +125,24 @@ def claim(
     now: datetime,
     lease: timedelta = LEASE,
     pace: Pace | None = None,
-    heal: bool = False,
+    free_after: str | None = None,
 ) -> Claims:
     """Take up to ``count`` effects that are due, most urgent first. They are ours until ``now + lease``.
 
-    ``heal``: look for those, too, that were forgotten by who ended the one before them (``candidates.heal``).
+    ``free_after``: look for those, too, that were forgotten by who ended the one before them, in some of the lanes that
+    come after this one (``candidates.free_turns``).
     """
-    if heal:
-        candidates.heal(conn)
+    claimed = Claims()
+    if free_after is not None:
+        claimed.freed = candidates.free_turns(conn, free_after).lane
     book = circuits.lock(conn)
     begun = conn.execute(_RUNNING, {"now": now}).all()
     running = Counter({row.pacing: int(row.held) for row in begun})
-    candidates.wake(conn, now)
+    claimed.more = candidates.wake(conn, now)
     admission = _Admission(book, running, now, pace or Pace())
     # Without GitHub there is nobody to ask for but the HUD.
     holders = (Holder(HUD_PACING),) if admission.shut.github else candidates.holders(conn)
     overdue = candidates.overdue(conn, now) if any(row.held < row.count for row in begun) else ()
-    claimed = Claims()
     size = count
     for _ in range(LOOKS):
         if len(claimed) >= count:

@@ -30,7 +30,7 @@ from relay.deciding.circuits import Pace
 from relay.deciding.effects import Kind, NewEffect
 from relay.store import budgets, circuits
 from relay.store.budgets import rest
-from relay.store.candidates import OPEN_STATES, heal, release
+from relay.store.candidates import OPEN_STATES, free_turns, release
 from relay.store.circuits import Contact, Turned
 from relay.store.claiming import LEASE, Claimed, Claims, claim
 from relay.store.conflict import on_conflict_do_nothing
@@ -51,7 +51,7 @@ __all__ = [
     "dead_of",
     "enqueue",
     "finish",
-    "heal",
+    "free_turns",
     "on_conflict_do_nothing",
     "open_count",
     "rest",
@@ -61,7 +61,6 @@ __all__ = [
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _attempt = Attempt.__table__  # type: ignore[attr-defined]
 
-_OPEN_STATES = OPEN_STATES
 IS_DEAD = _effect.c.state == bindparam("dead_state", "dead", literal_execute=True)
 
 _BATCH = 500  # Below SQLite's bound on variables in one statement, whatever the row's width.
@@ -312,13 +311,13 @@ class Backlog:
 
 def open_count(conn: Connection) -> int:
     """How many effects are still owed."""
-    owed = select(func.count()).select_from(_effect).where(_effect.c.state.in_(_OPEN_STATES))
+    owed = select(func.count()).select_from(_effect).where(_effect.c.state.in_(OPEN_STATES))
     return int(conn.execute(owed).scalar() or 0)
 
 
 def backlog(conn: Connection, now: datetime) -> Backlog:
     """How far behind the worker is."""
-    oldest = select(func.min(_effect.c.due)).where(_effect.c.state.in_(_OPEN_STATES), _effect.c.due <= now)
+    oldest = select(func.min(_effect.c.due)).where(_effect.c.state.in_(OPEN_STATES), _effect.c.due <= now)
     since: datetime | None = conn.execute(oldest).scalar()
     return Backlog(
         open=open_count(conn),

@@ -22,6 +22,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, select, update
 
+from relay.store.candidates import IS_RUNNING
 from relay.store.claiming import LEASE
 from relay.store.conflict import on_conflict_do_nothing
 from relay.store.tables import Attempt, Check, Effect
@@ -31,9 +32,6 @@ from relay.store.tables_limits import Circuit, Pacing
 _effect: Any = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _attempt: Any = Attempt.__table__  # type: ignore[attr-defined]
 _turn: Any = Turn.__table__  # type: ignore[attr-defined]
-
-# As the partial index has it.
-_IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
 
 #: Clocks of replicas differ a little, and what is less than this is no long wait.
 TOLERANCE = timedelta(minutes=1)
@@ -220,13 +218,13 @@ class Leases:
 
 def too_long(conn: Connection, now: datetime) -> tuple[Claim, ...]:
     """All claims whose leases are longer than any is."""
-    longer = and_(_IS_RUNNING, _effect.c.lease > now + LEASE)
+    longer = and_(IS_RUNNING, _effect.c.lease > now + LEASE)
     rows = conn.execute(select(_effect.c.id, _effect.c.attempts).where(longer))
     return tuple((row.id, row.attempts) for row in rows)
 
 
 def end_leases(conn: Connection, claims: Sequence[Claim], now: datetime) -> int:
     """End the leases of these claims; returns of how many."""
-    one = and_(_effect.c.id == bindparam("b_id"), _effect.c.attempts == bindparam("b_attempts"), _IS_RUNNING)
+    one = and_(_effect.c.id == bindparam("b_id"), _effect.c.attempts == bindparam("b_attempts"), IS_RUNNING)
     values = [{"b_id": effect_id, "b_attempts": attempts} for effect_id, attempts in claims]
     return _write(conn, update(_effect).where(one).values(lease=now), values)

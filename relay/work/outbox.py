@@ -27,7 +27,7 @@ from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Claimed, Claims, Ended
 from relay.traffic import Traffic
 from relay.work.hud_places import HudPlaces
-from relay.work.schedule import PATIENCE, SCHEDULE, next_try
+from relay.work.schedule import counted, next_try
 from relay.work.verdicts import (
     Again,
     GiveUp,
@@ -42,17 +42,7 @@ from relay.work.verdicts import (
     write_notes,
 )
 
-__all__ = [
-    "JOB_SECONDS",
-    "STORE_REST",
-    "Again",
-    "GiveUp",
-    "Job",
-    "Note",
-    "Rest",
-    "Verdict",
-    "Worker",
-]
+__all__ = ["JOB_SECONDS", "STORE_REST", "Again", "GiveUp", "Job", "Note", "Rest", "Verdict", "Worker"]
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +58,8 @@ ROOM_SECONDS = 0.05
 #: So many effects are begun before requests that came meanwhile get their turn, and so long these are waited for.
 BEGUN_AT_ONCE = 4
 DEFER_SECONDS = 0.02
+#: A turn that has taken so long begins the rest of what it claimed at once, for their leases have begun already.
+BEGIN_SECONDS = 2.0
 #: The longest one try may take. It must end before its lease does, or the effect is performed a second time beside it.
 JOB_SECONDS = 50.0
 #: How long an effect is left alone that met a database which did not answer.
@@ -75,8 +67,8 @@ STORE_REST = timedelta(seconds=5)
 #: How long the worker waits before it notes again what the database did not take, and how often while it stops.
 KEEP_SECONDS = 1.0
 LAST_TRIES = 3
-#: How often a worker looks for what waits for its turn and has nothing before it any more.
-HEAL_SECONDS = 30.0
+#: How often a worker looks through all lanes for what waits for its turn and has nothing before it any more.
+FREE_SECONDS = 30.0
 #: How long a stopping worker waits for what it has begun.
 DRAIN_SECONDS = 15.0
 
@@ -105,6 +97,7 @@ class Worker:
         job_seconds: float = JOB_SECONDS,
         traffic: Traffic | None = None,
         witness: Witness | None = None,
+        begin_seconds: float = BEGIN_SECONDS,
     ) -> None:
         self._store = store
         self._performer = performer
@@ -116,6 +109,7 @@ class Worker:
         self._most = in_flight
         self._poll = poll_seconds
         self._job_seconds = job_seconds
+        self._begin_seconds = begin_seconds
         self._traffic = traffic or Traffic()
         self._witness = witness or NoWitness()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,7 +121,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = self._drained = False
         self._last_tries = LAST_TRIES
-        self._healed = time.perf_counter()
+        self._freed, self._free_after = time.perf_counter(), ""
         self.last_turn: datetime | None = None
 
     def wake(self) -> None:
@@ -187,12 +181,12 @@ class Worker:
         free = self._most - len(self._tasks) - len(self._finished) - self._noting
         claimed = Claims()
         if free > 0:
-            pace = self._pace()
-            if heal := began - self._healed >= HEAL_SECONDS:
-                self._healed = began
-            claimed = await self._store.write(
-                lambda conn: outbox.claim(conn, owner=self.name, count=free, now=self._now(), pace=pace, heal=heal)
-            )
+            claim = partial(outbox.claim, owner=self.name, count=free, pace=self._pace())
+            after = self._free_after if began - self._freed >= FREE_SECONDS else None
+            claimed = await self._store.write(lambda conn: claim(conn, now=self._now(), free_after=after))
+            if after is not None:
+                self._free_after = claimed.freed
+                self._freed = self._freed if claimed.freed else began
             self.last_turn = self._now()
             self._hud_places.claimed((effect.kind for effect in claimed), full=claimed.hud_is_full)
             for number, (effect, job) in enumerate(begun := await self._begin(claimed), start=1):
@@ -202,10 +196,11 @@ class Worker:
                 task = asyncio.create_task(self._perform(effect, job))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-                if number % BEGUN_AT_ONCE == 0:
+                if number % BEGUN_AT_ONCE == 0 and time.perf_counter() - began < self._begin_seconds:
                     await self._traffic.give_way(DEFER_SECONDS)
         if not claimed or len(claimed) < free:
-            await self._pause(self._poll)
+            if not claimed.more:
+                await self._pause(self._poll)
             await asyncio.sleep(GATHER_SECONDS - (time.perf_counter() - began))
         else:
             await self._room()
@@ -218,7 +213,7 @@ class Worker:
         self._ended.set()
 
     async def _room(self) -> None:
-        """More is due than was claimed. A claim looks at all that is owed, so it should take more than one effect."""
+        """All places are taken, and more may be due. A claim is a transaction, whether it takes one effect or many."""
         end = time.perf_counter() + ROOM_SECONDS
         while len(self._tasks) > self._most * 3 // 4 and (left := end - time.perf_counter()) > 0:
             self._work.clear()
@@ -311,10 +306,9 @@ class Worker:
         return end, self._performer.gave_up(effect, verdict.reason, verdict.detail)
 
     def _next_try(self, effect: Claimed, verdict: Again) -> datetime | None:
-        now = self._now()
-        due = next_try(effect.failures + 1, now, self._random, scale=self._retry_scale)
-        if due is None and verdict.down and now - effect.created_at < PATIENCE * self._retry_scale:
-            due = next_try(len(SCHEDULE) - 1, now, self._random, scale=self._retry_scale)
+        now, scale = self._now(), self._retry_scale
+        failures = counted(effect.failures + 1, now - effect.created_at, scale=scale)
+        due = next_try(failures, now, self._random, scale=scale)
         return due if due is None or verdict.at is None else max(due, verdict.at)
 
     async def _note_endings(self) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from relay.deciding.circuits import GITHUB, Circuit, State
 from relay.deciding.effects import HUD_PACING, Kind, NewEffect
 from relay.store import circuits, outbox
+from relay.store.candidates import LANES, WOKEN, Freed
 from relay.store.circuits import Book
 from relay.store.engine import Store
 from relay.store.outbox import Claimed, Ended
@@ -139,9 +140,9 @@ def test_a_replica_of_the_version_before_may_end_what_others_wait_for(store: Sto
     store.write_now(lambda conn: conn.exec_driver_sql(f"UPDATE effect SET state = 'done' WHERE id = {first.id}"))
 
     assert [] == take(store)
-    assert 1 == store.write_now(outbox.heal)
+    assert 1 == store.write_now(outbox.free_turns).count
     assert [2] == [one.subject_id for one in take(store)]
-    assert 0 == store.write_now(outbox.heal)
+    assert 0 == store.write_now(outbox.free_turns).count
 
 
 def test_github_is_probed_at_several_accounts_however_much_one_is_owed(store: Store) -> None:
@@ -168,3 +169,76 @@ def test_what_was_held_goes_the_newest_first_whoever_held_it(store: Store) -> No
 
     assert list(range(42, 22, -1)) == [one.subject_id for one in take(store, 20)]
     assert list(range(22, -1, -1)) == [one.subject_id for one in take(store, 100)]
+
+
+def of_each(
+    tmp_path: Path, sqlite_template: Path, counts: tuple[int, int], unit: Callable[[Store, int], int]
+) -> list[int]:
+    """What this unit says of a database for each of the counts."""
+    found = []
+    for count in counts:
+        shutil.copy(sqlite_template, tmp_path / f"{count}.db")
+        store = Store(f"sqlite:///{tmp_path}/{count}.db")
+        found.append(unit(store, count))
+        store.close()
+    return found
+
+
+def test_a_claim_wakes_no_more_than_so_many_whose_time_has_come(tmp_path: Path, sqlite_template: Path) -> None:
+    """After an hour's stop that may be all that is owed."""
+
+    def cost(store: Store, count: int) -> int:
+        hold_by_time(store, count)
+        take(store)
+        for _ in range(count // 400):
+            take(store)
+        return steps(store, lambda conn: outbox.claim(conn, owner="me", count=9, now=NOW + timedelta(hours=2)))
+
+    few, many = of_each(tmp_path, sqlite_template, (WOKEN, 4 * WOKEN), cost)
+    assert many <= few * 1.1
+
+
+def test_what_a_claim_left_asleep_is_woken_by_the_next(store: Store) -> None:
+    """Those whose time came first go first, and each claim says whether to come again at once."""
+    later = [
+        NewEffect(Kind.DISPATCH, f"l{n}", f"account o{n % 50}", n, delay=timedelta(seconds=n + 1))
+        for n in range(WOKEN + 5)
+    ]
+    put(store, *later)
+    store.write_now(lambda conn: conn.exec_driver_sql("UPDATE effect SET waits_for = 'time'"))
+    at = NOW + timedelta(hours=1)
+
+    def claim() -> outbox.Claims:
+        return store.write_now(lambda conn: outbox.claim(conn, owner="me", count=10, now=at))
+
+    first, second = claim(), claim()
+    assert (True, False) == (first.more, second.more)
+    assert list(range(WOKEN - 1, WOKEN - 11, -1)) == [one.subject_id for one in first]
+    assert WOKEN + 4 == second[0].subject_id
+
+
+def test_what_was_forgotten_is_looked_for_lane_by_lane(tmp_path: Path, sqlite_template: Path) -> None:
+    """However many wait for their turn in one of them."""
+
+    def cost(store: Store, count: int) -> int:
+        hold_by_lane(store, count)
+        for _ in range(2 + count // 400):
+            take(store)
+        return steps(store, outbox.free_turns)
+
+    few, many = of_each(tmp_path, sqlite_template, (100, 2_000), cost)
+    assert many <= few + 3
+
+
+def test_what_was_forgotten_is_looked_for_in_so_many_lanes_at_a_time(store: Store) -> None:
+    """The next look goes on behind them, and the last says that it was through."""
+    put(store, *[NewEffect(Kind.DISPATCH, f"lane {n:05}", "account org", n) for n in range(LANES + 2)])
+    store.write_now(lambda conn: conn.exec_driver_sql("UPDATE effect SET waits_for = 'turn'"))
+
+    first = store.write_now(outbox.free_turns)
+    assert Freed(LANES, f"lane {LANES - 1:05}") == first
+    assert Freed(2, "") == store.write_now(lambda conn: outbox.free_turns(conn, first.lane))
+    assert Freed(0, first.lane) == store.write_now(outbox.free_turns)
+    assert first.lane == store.write_now(
+        lambda conn: outbox.claim(conn, owner="me", count=1, now=NOW, free_after="").freed
+    )

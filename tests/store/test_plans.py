@@ -103,7 +103,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ("ix_effect_open", lambda conn: outbox.claim(conn, owner="me", count=9, now=NOW)),
         ("ix_effect_ready", lambda conn: outbox.claim(conn, owner="me", count=9, now=NOW)),
         ("ix_effect_until", lambda conn: outbox.claim(conn, owner="me", count=9, now=NOW)),
-        ("ix_effect_ready", outbox.heal),
+        ("ix_effect_open", outbox.free_turns),
         ("ix_effect_open", outbox.open_count),
         ("ix_effect_open", lambda conn: outbox.backlog(conn, NOW)),
         ("ix_effect_dead", lambda conn: note_dead_letters(conn, NOW, TERMS)),
