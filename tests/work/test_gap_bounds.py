@@ -199,67 +199,67 @@ def test_more_changes_than_one_look_reads_are_all_found(store: Store, clock: Clo
 
 
 @pytest.mark.parametrize("broken", ["last page", "queue"])
-def test_what_a_look_that_failed_had_read_is_read_again(store: Store, clock: Clock, broken: str) -> None:
+def test_what_a_look_that_failed_had_read_is_read_again(sqlite_store: Store, clock: Clock, broken: str) -> None:
     """Its first page has not changed since. That says nothing, as what it showed was written down nowhere."""
-    looked_before(store, clock, full_is_due=False)
+    looked_before(sqlite_store, clock, full_is_due=False)
     github = Paged()
     github.pulls_there = [listed(number, clock, number) for number in range(1, 6)]
-    finding = sweep(store, github, clock)
+    finding = sweep(sqlite_store, github, clock)
     github.down_at_page, github.queue_down = (3 if broken == "last page" else None), broken == "queue"
-    before = mark(store)
+    before = mark(sqlite_store)
     turns(finding, clock, 2)
-    assert ([], before) == (missing(store, Cause.NEVER_DELIVERED), mark(store))
+    assert ([], before) == (missing(sqlite_store, Cause.NEVER_DELIVERED), mark(sqlite_store))
     github.down_at_page, github.queue_down = None, False
     turns(finding, clock)
 
-    assert list(range(1, 6)) == missing(store, Cause.NEVER_DELIVERED)
-    assert mark(store) > before
+    assert list(range(1, 6)) == missing(sqlite_store, Cause.NEVER_DELIVERED)
+    assert mark(sqlite_store) > before
 
 
-def test_a_first_page_that_has_not_changed_ends_a_look(store: Store, clock: Clock) -> None:
+def test_a_first_page_that_has_not_changed_ends_a_look(sqlite_store: Store, clock: Clock) -> None:
     """After one that came to its end, what GitHub shows is known, and such an answer costs no budget."""
-    looked_before(store, clock, full_is_due=False)
+    looked_before(sqlite_store, clock, full_is_due=False)
     github = Paged()
     github.pulls_there = [listed(number, clock, number) for number in range(1, 6)]
-    finding = sweep(store, github, clock)
+    finding = sweep(sqlite_store, github, clock)
     turns(finding, clock, 3)
 
-    assert (2, list(range(1, 6))) == (github.unchanged, missing(store, Cause.NEVER_DELIVERED))
+    assert (2, list(range(1, 6))) == (github.unchanged, missing(sqlite_store, Cause.NEVER_DELIVERED))
 
 
-def test_what_another_replica_has_ended_meanwhile_is_not_gone_on_with(store: Store, clock: Clock) -> None:
+def test_what_another_replica_has_ended_meanwhile_is_not_gone_on_with(sqlite_store: Store, clock: Clock) -> None:
     """Its mark stands for more than what is left over here, and would be moved back by it."""
-    looked_before(store, clock, full_is_due=False)
+    looked_before(sqlite_store, clock, full_is_due=False)
     github = Paged()
     github.pulls_there = [listed(number, clock, number / 2) for number in range(1, 10)]
-    here, there = sweep(store, github, clock), sweep(store, github, clock, pages=9)
+    here, there = sweep(sqlite_store, github, clock), sweep(sqlite_store, github, clock, pages=9)
     turns(here, clock)
     github.pulls_there.append(listed(10, clock, 0.25))
     turns(there, clock)
-    ended = mark(store)
+    ended = mark(sqlite_store)
     github.pulls_there.append(listed(11, clock, 0.2))
     turns(here, clock)
 
-    assert list(range(1, 12)) == missing(store, Cause.NEVER_DELIVERED)
-    assert mark(store) > ended
+    assert list(range(1, 12)) == missing(sqlite_store, Cause.NEVER_DELIVERED)
+    assert mark(sqlite_store) > ended
 
 
-def test_a_look_in_full_that_cannot_keep_up_is_done_again_soon(store: Store, clock: Clock) -> None:
+def test_a_look_in_full_that_cannot_keep_up_is_done_again_soon(sqlite_store: Store, clock: Clock) -> None:
     """More pull requests change between two looks than one reads: who is closed cannot be told, and not for a day."""
-    looked_before(store, clock, full_is_due=True)
-    known(store, clock, range(1, 14))
+    looked_before(sqlite_store, clock, full_is_due=True)
+    known(sqlite_store, clock, range(1, 14))
     github = Paged()
     github.pulls_there = [listed(number, clock, 10 + number) for number in range(1, 13)]
-    finding = sweep(store, github, clock)
+    finding = sweep(sqlite_store, github, clock)
     turns(finding, clock)
     github.pulls_there = [listed(number, clock, number / 20) for number in range(1, 13)]
     with capture_logs() as lines:
         turns(finding, clock, 2)
-    assert [] == missing(store, Cause.CLOSED_MISSED)
+    assert [] == missing(sqlite_store, Cause.CLOSED_MISSED)
     assert {"event": "pull_requests_too_many", "known": "open", "pages": 3, "log_level": "warning"} == lines[-1]
     turns(finding, clock, 4)
 
-    assert [13] == missing(store, Cause.CLOSED_MISSED)
+    assert [13] == missing(sqlite_store, Cause.CLOSED_MISSED)
 
 
 def hook(number: int, clock: Clock, *, ok: bool = False, guid: str = "", redelivery: bool = False) -> HookDelivery:
