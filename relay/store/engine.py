@@ -217,7 +217,7 @@ class Store:
     def connect_arguments(self) -> tuple[Sequence[Any], dict[str, Any]]:
         """What the driver is called with, for a connection that is no part of the store's work."""
         arguments, named = postgres.connect_arguments(self._writing, WAIT_SECONDS)
-        return arguments, self._login(named)
+        return arguments, {**self._login(named), "application_name": postgres.OURS}
 
     def trouble(self, within: float) -> str | None:
         """Why a commit failed within the last so many seconds, or None. A full disk can still be read from."""

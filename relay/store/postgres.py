@@ -72,12 +72,12 @@ def open_engine(url: URL, *, read_only: bool, wait_seconds: int) -> Engine:
 def enter_by(engine: Engine, login: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
     """Let each new connection be made as ``login`` says, which is given what the driver would be called with.
 
-    It bears our name, by which ``crcr db restore`` sees that somebody is there.
+    It bears our name and no other that the URL gives: by it ``crcr db restore`` sees that somebody is there.
     """
     usual = engine.dialect.connect
 
     def connect(*arguments: Any, **named: Any) -> Any:
-        return usual(*arguments, **{"application_name": OURS, **login(named)})
+        return usual(*arguments, **{**login(named), "application_name": OURS})
 
     # Not by an event: with one listener, each statement would look for listeners of all others.
     engine.dialect.connect = connect  # type: ignore[method-assign]

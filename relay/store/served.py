@@ -13,9 +13,10 @@ from relay.store.engine import make_engine, normalize_url
 from relay.store.login import read_url
 from relay.store.postgres import OURS
 
-#: Sessions of ours in this very database. Names are shown to every role.
+#: Sessions of ours in this very database. Names are shown to every role; from where a session comes is not, and one by
+#: a socket comes from no address.
 _SESSIONS = text(
-    "SELECT pid, coalesce(host(client_addr), 'this machine') AS at FROM pg_stat_activity"
+    "SELECT pid, coalesce(host(client_addr), 'an unknown place') AS at FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name = :ours AND pid <> pg_backend_pid() ORDER BY pid"
 )
 
