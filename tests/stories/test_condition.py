@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relay.edge.health import Part
-from relay.simulator import JobPlan, Listener, Mode, Reports
+from relay.simulator import Fault, JobPlan, Kind, Listener, Match, Mode, Reports
 from relay.store import schema
 from tests.stories.world import World
 
@@ -77,7 +77,9 @@ def test_each_hop_of_a_pull_request_is_measured(each_world: World) -> None:
     world = each_world
     backend = world.backend("org/l4", "L4", BY_HAND)
     deaf = world.backend("org/deaf", "L4", BY_HAND)
+    world.backend("ill/l1", "L1", BY_HAND)
     world.start()
+    world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/dispatches$", account="ill"), times=None, status=503))
     world.up.open_pull_request()
     (run,) = backend.wait_for_runs()
     deaf.wait_for_runs()
@@ -93,15 +95,45 @@ def test_each_hop_of_a_pull_request_is_measured(each_world: World) -> None:
     assert shown['crcr_effect_age_seconds_count{kind="reconcile_check"}'] >= 2
     assert 1 == shown['crcr_answer_seconds_count{what="callback"}']
     assert shown['crcr_answer_seconds_count{what="webhook"}'] >= 1
+    assert 1_200 <= shown['crcr_oldest_open_seconds{kind="dispatch"}'] < 1_300
+    assert 1 == shown['crcr_effects_waiting{kind="dispatch"}']
+    assert 0 == shown['crcr_oldest_open_seconds{kind="reconcile_check"}']
     assert 1 == shown["crcr_gates_open"]
     assert 1_200 <= shown["crcr_oldest_unheard_seconds"] < 1_300
     assert 1_200 <= shown["crcr_oldest_open_job_seconds"] < 1_300
     assert 0 == shown["crcr_oldest_deadline_seconds"]
-    assert 2 == shown["crcr_allowlist_entries"]
+    assert 3 == shown["crcr_allowlist_entries"]
     assert (0, 0) == (shown["crcr_allowlist_unread"], shown["crcr_database_write_failures_total"])
     assert {'{side="upstream"}', '{side="backends"}'} == {
         name.removeprefix("crcr_github_requests_left") for name in shown if name.startswith("crcr_github_requests_left")
     }
+
+
+def test_what_was_late_counts_from_when_it_was_decided(world: World) -> None:
+    """A dispatch and a check that GitHub failed at first: what is measured is how late they were, not the last try."""
+    backend = world.backend("org/l4", "L4", BY_HAND)
+    world.start()
+    down = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/dispatches$"), times=None, status=503))
+    pr = world.up.open_pull_request()
+    world.settled(lambda: world.sim.faults.met(down) > 0, "a try that failed")
+    world.pass_time(timedelta(minutes=20))
+    world.sim.faults.remove(down)
+    world.pass_time(timedelta(minutes=5))
+    (run,) = backend.wait_for_runs()
+    world.idle()
+    ill = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("PATCH", "/check-runs/"), times=1, status=503))
+    backend.callback(run, "completed", "success", "test")
+    world.settled(lambda: world.sim.faults.met(ill) > 0, "a check that failed")
+    world.pass_time(timedelta(minutes=2))
+    world.up.wait_for_check(pr.head_sha, "crcr/gate", conclusion="success")
+    world.idle()
+
+    late = figures(world)
+
+    assert 1_200 <= late['crcr_effect_age_seconds_sum{kind="dispatch"}'] < 1_600
+    assert 0 == late['crcr_effect_age_seconds_bucket{kind="dispatch",le="60.0"}']
+    on_time = late['crcr_effect_age_seconds_bucket{kind="reconcile_check",le="60.0"}']
+    assert 1 == late['crcr_effect_age_seconds_count{kind="reconcile_check"}'] - on_time
 
 
 def test_what_was_given_up_is_shown_by_its_cause(world: World) -> None:

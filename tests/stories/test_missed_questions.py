@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from relay.simulator import Fault, Kind, Match, wait_until
+from tests.edge.browsing import words
+from tests.stories.counted import by_cause, shown
 from tests.stories.test_missed_webhooks import BY_HAND, LATER, NEVER, NOBODY, asked_again, heads_told, outage, watching
 from tests.stories.world import World
 
@@ -91,3 +93,23 @@ def test_a_look_that_github_spoils_is_taken_again(world: World, failing: str) ->
     world.clock.advance(LATER)
 
     wait_until(lambda: heads_told(backend)[pr.head_sha] == 1, what="the run of what was missed")
+
+
+def test_a_gap_that_cannot_be_healed_yet_is_shown_as_open(world: World) -> None:
+    """It counts as found and as open, and as healed only once it is."""
+    world.backend("org/one", "L4", BY_HAND)
+    watching(world, missed_seconds=NEVER)
+    down = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("GET", r"/pulls/[0-9]+$"), times=None))
+    world.sim.webhook_url = NOBODY
+    world.up.open_pull_request()
+    world.clock.advance(LATER)
+    one, first = {"never_delivered": 1}, {"first_start": 1}  # The branch was there before we looked.
+
+    wait_until(lambda: by_cause(world, "crcr_gaps_found_total") == first | one, what="a gap")
+    assert (one, first) == (by_cause(world, "crcr_gaps_open"), by_cause(world, "crcr_gaps_healed_total"))
+    assert " open " in words(shown(world, "/gaps"))
+    world.sim.faults.remove(down)
+    world.clock.advance(timedelta(hours=1))
+    wait_until(lambda: by_cause(world, "crcr_gaps_healed_total") == first | one, what="its end")
+
+    assert {} == by_cause(world, "crcr_gaps_open")

@@ -16,6 +16,8 @@ from relay.app import build
 from relay.serving import listening_socket, serving
 from relay.settings import load_settings
 from relay.simulator import Backend, JobPlan, Listener, Mode, PullRequest, Reports, wait_until
+from tests.edge.browsing import words
+from tests.stories.counted import by_cause, shown
 from tests.stories.relay_process import run as crcr
 from tests.stories.world import World
 
@@ -138,6 +140,14 @@ def test_past_three_days_the_comparison_finds_what_github_forgot(world: World) -
     wait_until(lambda: closed_told(backend) == [ended.number], what="the end of a pull request")
     look_again(world)
 
+    made = {"never_delivered": 2, "closed_missed": 1, "push_missed": 1}
+    assert made == by_cause(world, "crcr_gaps_found_total") == by_cause(world, "crcr_gaps_healed_total")
+    assert {} == by_cause(world, "crcr_gaps_open")
+    page = words(shown(world, "/gaps"))
+    assert made == {cause: page.count(f" {cause.replace('_', ' ')} ") for cause in made}
+    for pr, said in ((new, "never delivered #{}"), (ended, "closed missed #{}")):
+        assert said.format(pr.number) in page
+    assert (3, 1, 0) == (page.count(" planned , "), page.count(" closed , "), page.count(" open "))
     assert {} == dict(asked_again(world))
     assert {1} == set(heads_told(backend).values())
     told = [entry.body["client_payload"] for entry in world.sim.log.dispatches(backend.name)]

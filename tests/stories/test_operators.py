@@ -79,6 +79,36 @@ def test_a_dead_letter_is_found_looked_at_and_replayed(each_world: World) -> Non
     assert "all equal" in crcr(world, "replay", "--decisions").stdout
 
 
+def test_dead_letters_are_replayed_by_range_by_time_and_by_backend(world: World) -> None:
+    """One delivery after another is revived, and each time only what was named."""
+    world.app.events -= {"repository"}  # Nothing says that they are back.
+    backends = [world.backend(f"org/{name}", "L1", BY_HAND) for name in ("one", "two")]
+    # The console goes by the real time, at which the story arrives only with its last delivery.
+    world.clock.advance(-timedelta(minutes=40))
+    world.start()
+    for backend in backends:
+        backend.archive()
+    guids = []
+    for _ in range(4):
+        guids.append(world.up.open_pull_request().delivery.guid)
+        world.settled(lambda: len(world.get("/api/v1/dead-letters")["items"]) == 2 * len(guids), "two that died")
+        world.clock.advance(timedelta(minutes=10))
+    for backend in backends:
+        backend.archive(on=False)
+
+    def replayed(*options: str) -> list[list[str]]:
+        """What each backend has been told in all, after this replay."""
+        crcr(world, "deliveries", "replay", *options, "--who", "ada")
+        world.idle()
+        return [sorted(run.client_payload["delivery_id"] for run in backend.runs) for backend in backends]
+
+    assert [sorted(guids[1:3]), []] == replayed(f"{guids[1]}..{guids[2]}", "--backend", "org/one")
+    assert [sorted(guids[1:3]), sorted(guids[1:3])] == replayed(f"{guids[1]}..{guids[2]}")
+    assert [sorted(guids[1:]), sorted(guids[1:])] == replayed("--since", "15m")
+    assert [sorted(guids), sorted(guids[1:])] == replayed("--backend", "org/one")
+    assert [sorted(guids), sorted(guids)] == replayed("--all")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
+from relay.github.http import AsyncHTTPTransport, Request, Response
 from relay.simulator import Backend, Fault, JobPlan, Kind, Listener, Match, Mode, Reports
+from relay.simulator.keys import plain_http
 from tests.stories.world import World
 
 SILENT = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
@@ -75,10 +77,10 @@ def test_an_hour_without_github_loses_nothing(each_world: World) -> None:
 
 
 def test_an_hour_of_random_failures_loses_nothing(world: World) -> None:
-    """Half of all calls fail: what is brought forward too often must not run out of tries within the hour."""
+    """Half of all calls fail, whatever they ask: what is brought forward too often must not run out of tries."""
     backends = [world.backend(f"org{number}/backend", "L1", SILENT) for number in range(4)]
     world.start()
-    world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/dispatches$"), times=None, share=0.5, seed=4))
+    world.sim.faults.add(Fault(Kind.SERVER_ERROR, times=None, share=0.5, seed=4))
 
     prs = [world.up.open_pull_request(title=f"Change {number}") for number in range(6)]
     world.hushed(0.2)
@@ -133,6 +135,51 @@ def test_slow_answers_are_waited_for_and_not_repeated(world: World) -> None:
     assert [pr.head_sha] == told(backend)
     assert 202 == pr.delivery.response.status
     assert 1 == len(world.sim.log.dispatches(backend.name, effective=False))
+
+
+class Impatient(AsyncHTTPTransport):
+    """Waits a twentieth as long as told for one backend's dispatches; ``waits`` is what it is told, in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(verify=plain_http())
+        self.waits: set[float] = set()
+
+    async def handle_async_request(self, request: Request) -> Response:
+        """Send it on."""
+        if request.url.path == "/repos/slow/backend/dispatches":
+            waits = request.extensions["timeout"]
+            self.waits.add(waits["read"])
+            request.extensions["timeout"] = {name: wait / 20 for name, wait in waits.items()}
+        return await super().handle_async_request(request)
+
+
+def test_an_answer_that_takes_longer_than_we_wait_is_asked_after_and_not_repeated(world: World) -> None:
+    """GitHub takes longer than our 10 s (half a second here) and does it nevertheless: nobody waits along, one run."""
+    slow = world.backend("slow/backend", "L1", SILENT)
+    other = world.backend("other/backend", "L1", SILENT)
+    opened: list[Impatient] = []
+
+    def opens() -> Impatient:
+        opened.append(Impatient())
+        return opened[-1]
+
+    world.transport = opens
+    world.start()
+    world.sim.faults.add(Fault(Kind.LATENCY, Match("POST", "/dispatches$", account="slow"), times=1, seconds=0.8))
+
+    world.up.open_pull_request()
+    other.wait_for_runs()
+    assert [] == slow.runs
+    slow.wait_for_runs()
+    world.hushed(0.2)
+    assert [] == world.sim.log.of("GET", "/actions/runs")
+    world.pass_time(timedelta(seconds=13))
+    world.settled(lambda: world.sim.log.of("GET", "/actions/runs") != [], "a look at the runs")
+    world.idle()
+
+    assert {10.0} == set().union(*(one.waits for one in opened))
+    assert 1 == len(world.sim.log.of("GET", "/actions/runs"))
+    assert (1, 1) == (len(slow.runs), len(world.sim.log.dispatches(slow.name, effective=False)))
 
 
 def test_an_hour_without_the_hud_costs_nobody_anything(world: World) -> None:

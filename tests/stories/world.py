@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from relay.app import Chance, Relay, build
+from relay.github.http import OpenTransport
 from relay.github.keys import read_key
 from relay.rotation import SecretFiles
 from relay.serving import listening_socket, serving
@@ -78,6 +79,8 @@ class World:
         self.environ: dict[str, str] = {}
         #: Waits in a story are short, and what follows should not take ten times as long.
         self.poll_seconds = 0.1
+        #: What the relay sends its requests through, where a story must see or change them on their way.
+        self.transport: OpenTransport | None = None
         self.relay: Relay | None = None
         self._stack = contextlib.ExitStack()
         self._running: contextlib.ExitStack | None = None
@@ -158,6 +161,7 @@ class World:
             # Python's own generator is Hypothesis's while it makes up a story.
             chance=Chance(share=random.Random().random),
             migrate=False,
+            transport=self.transport,
             secret_files=SecretFiles.of(self.environ, seconds=0.05, **settings),
             trust=plain_http(),
             read=_read_once,

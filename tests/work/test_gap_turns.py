@@ -154,6 +154,21 @@ def test_what_is_asked_for_gaps_is_spent(store: Store, clock: Clock) -> None:
     assert 5 == sum(points for _, points, _ in account.spent.minute)
 
 
+def test_many_gaps_are_healed_at_a_paced_rate(store: Store, clock: Clock) -> None:
+    """Thirty a turn and a turn a minute, however often it is tried: a flood must not meet GitHub's limits."""
+    found(store, clock, 61)
+    github = Failing()
+    healing = sweep(store, github, clock)
+    looked = []
+    for seconds in (0, 1, 57, 2, 59, 2):
+        clock.advance(timedelta(seconds=seconds))
+        asyncio.run(healing.heal())
+        looked.append(len(github.looked))
+
+    assert [30, 30, 30, 60, 60, 61] == looked
+    assert list(range(61, 0, -1)) == github.looked
+
+
 def test_a_look_in_full_that_was_cut_short_is_not_owed_for_a_day(store: Store, clock: Clock) -> None:
     """A crash, or the end of a process, in the middle of it: whoever comes next does it soon."""
     github = Failing()
