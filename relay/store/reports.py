@@ -229,8 +229,10 @@ def _write(conn: Connection, kept: Sequence[_Kept], seen: Mapping[str, Row[Any]]
     if not kept:
         return {}
     # The first of those that say the same is the one that is new, as if each had come alone.
-    first = {one.values["digest"]: one for one in reversed(kept)}
-    rows = [one.values for one in reversed(first.values())]
+    first: dict[object, _Kept] = {}
+    for one in kept:
+        first.setdefault(one.values["digest"], one)
+    rows = [one.values for one in first.values()]
     # To have many rows tell their ids costs something beforehand, which one alone need not pay.
     added = conn.execute(_ADD_REPORTS[conn.dialect.name], rows if len(rows) > 1 else rows[0])
     new = {first[row.digest].place: int(row.id) for row in added}
