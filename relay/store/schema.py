@@ -28,7 +28,7 @@ _MIGRATION_LOCK = 0x43524352
 
 #: How long a migration may wait for a table. All who come after it wait behind it, so it must not insist.
 LOCK_SECONDS = 2.0
-#: How often it is tried, and how long the service has the tables for itself in between.
+#: How often each is tried, and how long the service has the tables for itself in between.
 TRIES = 10
 REST_SECONDS = 1.0
 #: PostgreSQL's code for a lock that was not had in that time.
@@ -54,33 +54,52 @@ def upgrade(
     Safe to call from several replicas at once, and while others serve. A database that a newer version has been at is
     left as it is. Raises sqlalchemy's OperationalError when busy tables kept it out each time.
     """
-    for remaining in reversed(range(TRIES)):
+    remaining = TRIES
+    while remaining:
         try:
-            _upgrade(engine, to, lock_seconds)
+            if not _step(engine, to, lock_seconds):
+                return
         except OperationalError as error:
+            remaining -= 1
             if not remaining or getattr(error.orig, "sqlstate", None) != _NOT_HAD:
                 raise
             log.warning("migration_waits", tries_left=remaining)
             pause(REST_SECONDS)
         else:
-            return
+            remaining = TRIES
 
 
-def _upgrade(engine: Engine, to: str, lock_seconds: float) -> None:
+def _step(engine: Engine, to: str, lock_seconds: float) -> bool:
+    """Apply the next migration in a transaction of its own, so that none keeps what the one before had to lock.
+
+    On an empty database that is all of them, for nobody is there yet. False where there is none to apply.
+    """
     with engine.begin() as connection:
         found = revision(connection)
         if is_newer(found):
             log.warning("schema_newer", found=found, known=newest())
-            return
+            return False
         if found == newest():
-            return
+            return False
         if connection.dialect.name == "postgresql":
             # In order: whoever migrates just now may take longer than a table is waited for.
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
             connection.execute(text(f"SET LOCAL lock_timeout = '{int(lock_seconds * 1000)}ms'"))
-            if is_newer(revision(connection)):
-                return
-        command.upgrade(_config(connection), to)
+            found = revision(connection)
+        following = to if found is None else _following(found, to)
+        if following is None:
+            return False
+        command.upgrade(_config(connection), following)
+        return True
+
+
+def _following(found: str, to: str) -> str | None:
+    """The revision that comes after this one, unless the one named is reached or is unknown to this code."""
+    if is_newer(found):
+        return None
+    missing = revisions()[: revisions().index(found)]
+    wanted = missing if to == "head" else missing[missing.index(to) :] if to in missing else ()
+    return wanted[-1] if wanted else None
 
 
 def check(engine: Engine) -> None:

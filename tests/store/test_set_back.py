@@ -174,6 +174,18 @@ def test_replicas_whose_clocks_differ_cut_nothing(store: Store) -> None:
     assert NOW + timedelta(hours=1) == row(store, Pacing, "account org").not_before
 
 
+def test_a_replica_that_is_ahead_may_write_at_the_last_moment(store: Store) -> None:
+    """Whoever starts beside it and looks rarely finds another time than at the start, and cuts nothing."""
+    store.write_now(lambda conn: budgets.rest(conn, "account org", NOW + timedelta(hours=1), "rate_limited"))
+    ahead, behind = Process(store), Process(store)
+    ahead.look(NOW + 5 * MINUTE)
+    behind.look(NOW)
+    ahead.look(NOW + 9 * MINUTE, after=4 * MINUTE)
+
+    assert behind.look(NOW + 4 * MINUTE, after=4 * MINUTE) is None
+    assert NOW + timedelta(hours=1) == row(store, Pacing, "account org").not_before
+
+
 def test_processes_of_one_machine_cut_once(store: Store) -> None:
     """Both see that its clock was set back; a wait that was written down after the first had cut stands."""
     first, second = Process(store), Process(store)

@@ -12,7 +12,7 @@ _DESCENDING = {"ix_effect_ready"}
 
 
 def _is_compared(_object: object, name: str | None, kind: str, _reflected: bool, _other: object) -> bool:
-    return kind != "index" or name not in _DESCENDING
+    return kind != "index" or name not in _DESCENDING or context.get_context().dialect.name != "sqlite"
 
 
 def _run(connection: Connection) -> None:

@@ -15,35 +15,14 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
-_READY = "state = 'ready' AND waits_for <> 'time'"
-_UNTIL = "state = 'ready' AND waits_for = 'time'"
-
 
 def upgrade() -> None:
     """Apply this revision."""
     # Not in a batch: on SQLite that would copy a table which can be long.
     waits_for = sqlmodel.sql.sqltypes.AutoString(length=200)
     op.add_column("effect", sa.Column("waits_for", waits_for, server_default="", nullable=False))
-    op.create_index(
-        "ix_effect_ready",
-        "effect",
-        ["waits_for", "priority", sa.text("id DESC")],
-        unique=False,
-        sqlite_where=sa.text(_READY),
-        postgresql_where=sa.text(_READY),
-    )
-    op.create_index(
-        "ix_effect_until",
-        "effect",
-        ["due"],
-        unique=False,
-        sqlite_where=sa.text(_UNTIL),
-        postgresql_where=sa.text(_UNTIL),
-    )
 
 
 def downgrade() -> None:
     """Undo this revision."""
-    op.drop_index("ix_effect_until", table_name="effect")
-    op.drop_index("ix_effect_ready", table_name="effect")
     op.drop_column("effect", "waits_for")

@@ -19,17 +19,8 @@ depends_on = None
 def upgrade() -> None:
     """Apply this revision."""
     op.add_column("check", sa.Column("create_sent_at", sqlmodel.sql.sqltypes.UTCDateTime(), nullable=True))
-    op.create_index(
-        "ix_check_creating",
-        "check",
-        ["id"],
-        unique=False,
-        sqlite_where=sa.text("creating = 1"),
-        postgresql_where=sa.text("creating"),
-    )
 
 
 def downgrade() -> None:
     """Undo this revision."""
-    op.drop_index("ix_check_creating", table_name="check")
     op.drop_column("check", "create_sent_at")
