@@ -34,6 +34,7 @@ from relay.store.holding import hold_one
 from relay.store.intake import PathsAnswer, apply_paths
 from relay.store.outbox import Claimed
 from relay.store.reports import confirm, nightly_subject
+from relay.store.repositories import note_not_seen, note_seen
 from relay.tracing import trace_id
 from relay.work.cancel import RunCanceller
 from relay.work.changed_files import ChangedFiles
@@ -187,7 +188,7 @@ class GitHubPerformer:
             return self._observer.gave_up(effect.subject_id, detail)
         if effect.kind is Kind.PIN_BACKEND:
             repo = RepoName.parse(effect.subject)
-            return lambda conn, now: dispatching.note_backend_error(conn, repo, f"{reason}: {detail}", now)
+            return lambda conn, now: note_not_seen(conn, repo, reason, detail, now)
         return None
 
     async def _dispatch(self, effect: Claimed, sent: ToSend | None) -> Note | None:
@@ -287,14 +288,20 @@ class GitHubPerformer:
     async def _pin(self, effect: Claimed) -> Note | None:
         repo = RepoName.parse(effect.subject)
         at = await self._store.read(lambda conn: dispatching.address_of(conn, repo))
-        located = await self._github.locate(at)
+        # One that is known is looked at because something happened to it.
+        located = await self._github.locate(at, fresh=at.repository_id is not None)
         if at.repository_id is not None and located.repository_id != at.repository_id:
             raise IdentityChanged(
                 f"{repo} is now repository {located.repository_id}, pinned is {at.repository_id}",
                 expected_id=at.repository_id,
                 found_id=located.repository_id,
             )
-        return lambda conn, now: dispatching.pin(conn, repo, located, now)
+
+        def note(conn: Connection, now: datetime) -> None:
+            dispatching.pin(conn, repo, located, now)
+            note_seen(conn, repo, located, now)
+
+        return note
 
     async def _confirm(self, effect: Claimed) -> Note | None:
         head_sha = effect.subject

@@ -121,6 +121,7 @@ def minted(answer: Any, installation_id: int) -> Minted:
             private=repository.get("private") is not False,
             full_name=RepoName.parse(a_text(repository.get("full_name"), "repositories[0].full_name")),
             default_branch=a_text(branch, "default_branch") if branch is not None else None,
+            archived=repository.get("archived") is True,
         ),
     )
 

@@ -32,15 +32,15 @@ class GitHubClient(Runs, Conversations, Listings):
     Takes over ``http`` and closes it.
     """
 
-    async def locate(self, at: Address) -> Located:
+    async def locate(self, at: Address, *, fresh: bool = False) -> Located:
         app = self.app_of(at.repo)
         # Any token of that repository says where it is; the cheapest is one that is there.
         for permissions in (calls.METADATA, calls.DISPATCH, calls.CHECKS, calls.CONTENTS, calls.PULLS):
-            token = self.tokens.peek(app, at, permissions)
+            token = None if fresh else self.tokens.peek(app, at, permissions)
             if token is not None:
                 return token.located
         with self._saying_where(at.repo):
-            return (await self.tokens.get(app, at, calls.METADATA)).located
+            return (await self.tokens.get(app, at, calls.METADATA, fresh=fresh)).located
 
     async def dispatch(self, to: Address, event_type: str, client_payload: bytes) -> Located:
         _, located = await self._ask(

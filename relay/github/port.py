@@ -42,6 +42,7 @@ class Located:
     private: bool
     full_name: RepoName
     default_branch: str | None = None
+    archived: bool = False
 
 
 class CheckStatus(StrEnum):
@@ -143,8 +144,11 @@ class CheckRunFound:
 class GitHub(Protocol):
     """All that the relay does at GitHub while it works."""
 
-    async def locate(self, at: Address) -> Located:
-        """Say where the repository lives, by minting a token for it or from one that is still good."""
+    async def locate(self, at: Address, *, fresh: bool = False) -> Located:
+        """Say where the repository lives, by minting a token for it or from one that is still good.
+
+        ``fresh``: as it is now, and not as it was when such a token was minted, up to an hour ago.
+        """
         ...
 
     async def dispatch(self, to: Address, event_type: str, client_payload: bytes) -> Located:

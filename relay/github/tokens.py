@@ -94,12 +94,12 @@ class Tokens:
         self._mints: OneFlight[Token] = OneFlight()
         self._lookups: OneFlight[int] = OneFlight()
 
-    async def get(self, app: AppKey, at: Address, permissions: Permissions) -> Token:
-        """A token for this repository that is good for five minutes at least.
+    async def get(self, app: AppKey, at: Address, permissions: Permissions, *, fresh: bool = False) -> Token:
+        """A token for this repository that is good for five minutes at least; ``fresh``: one that is minted now.
 
         Raises IdentityChanged when the address's pinned id is not the repository that GitHub finds there.
         """
-        token = self.peek(app, at, permissions)
+        token = None if fresh else self.peek(app, at, permissions)
         if token is None:
             key = (app, at.repo, at.repository_id, permissions)
             token = await self._mints.join(key, lambda: self._mint(app, at, permissions))

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import ColumnElement, Connection, not_, or_, select, update
 
 from allowlist.model import Allowlist, RepoName
 from relay.deciding import effects
 from relay.deciding.effects import Kind
 from relay.deciding.events import RepositoryEvent
 from relay.deciding.plan import Decision
+from relay.github.port import Located
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import note_backend_error
 from relay.store.installing import UPSTREAMS
@@ -34,6 +35,9 @@ MENDED = ("archived", "not_installed", "gone", "redirect_refused", "forbidden")
 
 #: By what the row of a backend that is archived says so, in the first word of its last error.
 ARCHIVED = ("archived", "circuit_open", "switched_off")
+
+#: Why GitHub shows no repository that was deleted.
+GONE = ("not_installed", "gone")
 
 _SAID = {
     "archived": "GitHub says that this repository was archived: unarchive it, or take it off the allowlist",
@@ -64,7 +68,8 @@ def record_repository(
     elif event.action in _SAID:
         for repo in repos:
             note_backend_error(conn, repo, f"{event.action}: {_SAID[event.action]}", now)
-        decisions = tuple(Decision("none", str(repo), event.action) for repo in repos)
+        # A webhook may be old when it comes at last: whether that still holds, GitHub says.
+        decisions = _look_again(conn, event.action, repos, now)
     else:
         decisions = _seen(conn, event.action, repos, now)
     note_plan(conn, received.delivery_id, decisions)
@@ -85,8 +90,7 @@ def _back(
         return ()
     names = [str(repo) for repo in repos]
     if action == "unarchived":
-        said = or_(*[_backend.c.last_error.like(f"{reason}: %") for reason in ARCHIVED])
-        mended = update(_backend).where(_backend.c.repo.in_(names), said)
+        mended = update(_backend).where(_backend.c.repo.in_(names), _says(*ARCHIVED))
         conn.execute(mended.values(last_error=None, last_error_at=None))
     # Another owner means other ids in the tokens of its runs.
     enqueue(conn, [effects.pin_backend(repo) for repo in repos], now)
@@ -108,5 +112,32 @@ def _seen(conn: Connection, action: str, repos: Sequence[RepoName], now: datetim
         return ()
     if action == "privatized":
         conn.execute(update(_backend).where(_backend.c.repo.in_([str(repo) for repo in repos])).values(private=True))
+    return _look_again(conn, action, repos, now)
+
+
+def _look_again(conn: Connection, action: str, repos: Sequence[RepoName], now: datetime) -> tuple[Decision, ...]:
     enqueue(conn, [effects.pin_backend(repo) for repo in repos], now)
     return tuple(Decision("pin_backend", str(repo), action) for repo in repos)
+
+
+def note_seen(conn: Connection, repo: RepoName, located: Located, now: datetime) -> None:
+    """GitHub has just shown this repository: whether it is archived is said by that, whatever a webhook had said."""
+    mine = update(_backend).where(_backend.c.repo == str(repo))
+    if located.archived:
+        other = or_(_backend.c.last_error.is_(None), not_(_says(*ARCHIVED)))
+        error = f"archived: {_SAID['archived']}"
+        conn.execute(mine.where(other).values(last_error=error, last_error_at=now))
+    else:
+        conn.execute(mine.where(_says(*_SAID)).values(last_error=None, last_error_at=None))
+
+
+def note_not_seen(conn: Connection, repo: RepoName, reason: str, detail: str, now: datetime) -> None:
+    """GitHub would not show this repository. Where it is known to be deleted, that is why, and goes on being said."""
+    mine = select(_backend.c.repo).where(_backend.c.repo == str(repo), _says("deleted"))
+    if reason not in GONE or conn.execute(mine).first() is None:
+        note_backend_error(conn, repo, f"{reason}: {detail}", now)
+
+
+def _says(*words: str) -> ColumnElement[bool]:
+    """The row's last error begins with one of these words."""
+    return or_(*[_backend.c.last_error.like(f"{word}: %") for word in words])

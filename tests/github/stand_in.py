@@ -50,12 +50,14 @@ class Repository:
     owner_id: int
     installation_id: int | None
     private: bool = False
+    archived: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "full_name": self.full_name,
             "private": self.private,
+            "archived": self.archived,
             "owner": {"id": self.owner_id, "login": self.full_name.split("/")[0]},
         }
 

@@ -57,6 +57,17 @@ async def test_the_token_is_narrowed_to_the_repository_and_the_call(client: GitH
     ] == github.bodies("/access_tokens")
 
 
+async def test_where_it_is_now_is_not_what_an_old_token_says(client: GitHubClient, github: StandIn) -> None:
+    """A token lives for an hour, in which a repository may be archived or hidden; who asks because of that is told."""
+    located = await client.dispatch(Address(NPU), "push", b"{}")
+    pinned = Address(NPU, located.repository_id, located.installation_id)
+    github.repositories[0].archived = github.repositories[0].private = True
+    before, after = await client.locate(pinned), await client.locate(pinned, fresh=True)
+
+    assert [(False, False), (True, True)] == [(one.archived, one.private) for one in (before, after)]
+    assert after == await client.locate(pinned)
+
+
 async def test_a_warm_dispatch_is_one_call(client: GitHubClient, github: StandIn, seen: Seen) -> None:
     """Installation and token are asked for once; pinning the ids afterwards costs no second token."""
     located = await client.dispatch(Address(NPU), "push", b"{}")

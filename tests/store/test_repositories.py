@@ -12,10 +12,10 @@ from relay.deciding.events import RepositoryEvent
 from relay.github.port import Located
 from relay.store import circuits
 from relay.store.circuits import Book
-from relay.store.dispatching import pin
+from relay.store.dispatching import note_backend_error, pin
 from relay.store.engine import Store
 from relay.store.intake import Received, Recorded
-from relay.store.repositories import record_repository
+from relay.store.repositories import note_not_seen, note_seen, record_repository
 from relay.store.tables import Backend
 from tests.conftest import Clock
 from tests.relay.planning import XPU, pull_request
@@ -57,6 +57,17 @@ def errors(intake: Intake) -> dict[str, str]:
     table = Backend.__table__  # type: ignore[attr-defined]
     rows = intake.store.read_now(lambda conn: conn.execute(table.select()).all())
     return {row.repo: row.last_error.partition(":")[0] for row in rows if row.last_error}
+
+
+def shows(intake: Intake, repo: RepoName, *, archived: bool) -> None:
+    """GitHub is asked for it, and shows it."""
+    located = Located(9, 1, 5, private=False, full_name=repo, archived=archived)
+    intake.store.write_now(lambda conn: note_seen(conn, repo, located, intake.now))
+
+
+def unseen(intake: Intake, repo: RepoName, reason: str) -> None:
+    """GitHub is asked for it, and does not show it."""
+    intake.store.write_now(lambda conn: note_not_seen(conn, repo, reason, "as GitHub says", intake.now))
 
 
 def hidden(intake: Intake) -> list[str]:
@@ -121,11 +132,46 @@ def test_that_it_was_archived_or_deleted_is_said_until_it_is_back(intake: Intake
     taken = happens(intake, "archived", XPU_ID, "org/xpu")
     happens(intake, "deleted", CALM_ID, "org/calm", "R2")
     assert {"org/xpu": "archived", "org/calm": "deleted"} == errors(intake)
-    assert [("none", "org/xpu", "archived")] == [(one.effect, one.backend, one.reason) for one in taken.planned]
+    assert [("pin_backend", "org/xpu", "archived")] == [(one.effect, one.backend, one.reason) for one in taken.planned]
 
     happens(intake, "unarchived", XPU_ID, "org/xpu", "R3")
 
     assert {"org/calm": "deleted"} == errors(intake)
+
+
+@pytest.mark.parametrize("action", ["archived", "deleted"])
+def test_what_a_webhook_said_of_it_is_asked_and_githubs_answer_stands(intake: Intake, action: str) -> None:
+    """Webhooks that failed come days later and the newest first: one that is back must not be called away for ever."""
+    happens(intake, action, XPU_ID, "org/xpu")
+    happens(intake, action, CALM_ID, "org/calm", "R2")
+    assert [("org/calm", "ready"), ("org/xpu", "ready")] == sorted(intake.effects("pin_backend"))
+
+    shows(intake, XPU.repo, archived=False)
+    assert {"org/calm": action} == errors(intake)
+    shows(intake, XPU.repo, archived=True)
+    shows(intake, CALM.repo, archived=True)
+
+    assert {"org/xpu": "archived", "org/calm": "archived"} == errors(intake)
+
+
+@pytest.mark.parametrize(("said", "archived"), [("switched_off", True), ("switched_off", False), ("forbidden", False)])
+def test_what_says_more_is_not_replaced(intake: Intake, said: str, archived: bool) -> None:
+    """That a backend is left alone says what for, and of other troubles a look at the repository says nothing."""
+    intake.store.write_now(lambda conn: note_backend_error(conn, XPU.repo, f"{said}: for a reason", intake.now))
+    shows(intake, XPU.repo, archived=archived)
+
+    assert {"org/xpu": said} == errors(intake)
+
+
+def test_one_that_is_deleted_is_called_so_although_it_cannot_be_seen(intake: Intake) -> None:
+    """GitHub says no more than that the app has no such repository; what it died of, its webhook has said."""
+    happens(intake, "deleted", XPU_ID, "org/xpu")
+    for repo in (XPU.repo, CALM.repo):
+        unseen(intake, repo, "not_installed")
+    assert {"org/xpu": "deleted", "org/calm": "not_installed"} == errors(intake)
+    unseen(intake, XPU.repo, "forbidden")
+
+    assert {"org/xpu": "forbidden", "org/calm": "not_installed"} == errors(intake)
 
 
 def test_what_is_private_is_hidden_at_once_and_shown_again_by_githubs_word_only(intake: Intake) -> None:

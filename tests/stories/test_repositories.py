@@ -73,3 +73,26 @@ def test_that_it_is_back_is_heard_although_the_webhook_failed(world: World) -> N
 
     asked = [entry.path.split("/")[4] for entry in world.sim.log.of("POST", "/attempts")]
     assert [str(lost.id)] == asked
+
+
+def test_what_is_said_of_it_follows_github_and_not_the_order_of_webhooks(world: World) -> None:
+    """One that failed is heard last, and what it says has been over since: the backend's page says what holds now."""
+    backend = world.backend("org/backend", "L2", SILENT)
+    world.start()
+    world.up.open_pull_request(title="Before")
+    backend.wait_for_runs()
+    world.idle()
+
+    def said_at_last(*, archived: bool) -> str | None:
+        world.sim.webhook_url = NOBODY
+        (lost,) = backend.archive(on=not archived)
+        world.sim.webhook_url = f"{world.url}/github/webhook"
+        backend.archive(on=archived)
+        world.idle()
+        assert world.sim.redeliver(lost.guid).ok
+        world.idle()
+        error: str | None = world.get("/api/v1/backends/org/backend")["backend"]["last_error"]
+        return error
+
+    assert said_at_last(archived=False) is None
+    assert (said_at_last(archived=True) or "").startswith("archived: GitHub says")

@@ -121,9 +121,9 @@ class RememberedGitHub:
         assert len(check.text) <= 65_535
         assert check.title
 
-    async def locate(self, at: Address) -> Located:
+    async def locate(self, at: Address, *, fresh: bool = False) -> Located:
         """Not asked for by checks."""
-        raise AssertionError(f"checks do not locate {at}")
+        raise AssertionError(f"checks do not locate {at}: {fresh}")
 
     async def dispatch(self, to: Address, event_type: str, client_payload: bytes) -> Located:
         """Not asked for by checks."""
