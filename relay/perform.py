@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Self
 
@@ -28,6 +28,7 @@ from relay.store import dispatching
 from relay.store.cancelling import want_late_cancelled
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import ToSend
+from relay.store.doubts import MAYBE_DELIVERED
 from relay.store.engine import Store
 from relay.store.forwarding import load_forwards
 from relay.store.holding import hold_one
@@ -36,6 +37,7 @@ from relay.store.outbox import Claimed
 from relay.store.reports import confirm, nightly_subject
 from relay.store.repositories import note_not_seen, note_seen
 from relay.tracing import trace_id
+from relay.work.arrivals import Arrivals, MaybeDeliveredError
 from relay.work.cancel import RunCanceller
 from relay.work.changed_files import ChangedFiles
 from relay.work.commands import CommandRunner
@@ -92,6 +94,7 @@ class GitHubPerformer:
         rerunner: Rerunner,
         canceller: RunCanceller,
         observer: Observer,
+        arrivals: Arrivals,
         now: Now,
     ) -> None:
         self._store = store
@@ -107,6 +110,7 @@ class GitHubPerformer:
         self._rerunner = rerunner
         self._canceller = canceller
         self._observer = observer
+        self._arrivals = arrivals
         self._now = now
         self._changed = ChangedFiles(github, now)
 
@@ -146,7 +150,8 @@ class GitHubPerformer:
         if isinstance(error, Limited):
             return Rest(error.reason, error.detail, error.retry_at, named=error.named)
         if isinstance(error, RetryLater):
-            return Again(error.reason, error.detail, error.retry_at, down=error.reason in UNAVAILABLE)
+            down = error.reason in UNAVAILABLE
+            return Again(error.reason, error.detail, error.retry_at, down=down, unsure=error.ambiguous)
         if isinstance(error, Unauthenticated):
             # It is our key or our clock: what is given up for that would not come back once it is mended. To go on
             # asking with bad credentials has GitHub refuse good ones too for a while.
@@ -158,6 +163,8 @@ class GitHubPerformer:
             return GiveUp(error.reason, str(error))
         if isinstance(error, TooLargeError):
             return GiveUp("payload_too_large", str(error))
+        if isinstance(error, MaybeDeliveredError):
+            return GiveUp(MAYBE_DELIVERED, str(error))
         if isinstance(error, GitHubError):
             return GiveUp(error.reason, error.detail, refused=True)
         return None
@@ -195,7 +202,7 @@ class GitHubPerformer:
         if sent is None or sent.state != "planned":
             return None  # Superseded, filtered or sent between the plan and now; the row says which.
         _tell_log(sent)
-        if effect.attempts > 1 and await self._arrived(sent):
+        if effect.attempts > 1 and await self._arrivals.arrived(effect, sent):
             return _Taken(sent, None)
         if sent.overtaken:
             return lambda conn, now: dispatching.note_overtaken(conn, sent, now)
@@ -206,17 +213,6 @@ class GitHubPerformer:
         located = await self._github.dispatch(sent.address, sent.event_type, body)
         log.info("dispatched", dispatch=sent.id, reason=sent.reason)
         return _Taken(sent, located)
-
-    async def _arrived(self, sent: ToSend) -> bool:
-        """Did an earlier try take effect although we never heard so?
-
-        GitHub has no idempotency key for dispatches, so before one is repeated the evidence is asked: a report that
-        carries its capability, or a run that carries its delivery id in its name.
-        """
-        if sent.reported:
-            return True
-        since = sent.created_at - timedelta(minutes=5)
-        return await self._github.find_run(sent.address, sent.delivery_id, since) is True
 
     def _body(self, sent: ToSend) -> bytes:
         payload = sent.payload

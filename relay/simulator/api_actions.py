@@ -31,7 +31,7 @@ def _run_json(world: World, run: Run, attempt: Attempt) -> Json:
         "node_id": f"WFR_{run.id}",
         "head_branch": repository.default_branch,
         "head_sha": run.head_sha,
-        "path": listener.workflow_path if listener else ".github/workflows/crcr.yml",
+        "path": run.path,
         "display_title": run.name,
         "run_number": run.number,
         "run_attempt": attempt.number,

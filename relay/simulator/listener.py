@@ -60,7 +60,8 @@ class Listener:
     """The workflow on a backend's default branch.
 
     ``types`` are the repository_dispatch types it listens to; empty means every one. ``jobs`` is the plan, or a
-    function from the client payload to one, as a matrix made from the payload would be.
+    function from the client payload to one, as a matrix made from the payload would be. ``more_paths`` are further
+    workflow files that listen too: each dispatch starts a run of each of them, without jobs.
     """
 
     jobs: tuple[JobPlan, ...] | Callable[[Mapping[str, Any]], tuple[JobPlan, ...]] = (JobPlan(),)
@@ -69,6 +70,7 @@ class Listener:
     mode: Mode = Mode.PROCESS
     workflow: str = "backend-ci"
     workflow_path: str = ".github/workflows/crcr.yml"
+    more_paths: tuple[str, ...] = ()
     named_runs: bool = True
     expected_jobs: int | None = None
     audience: str = "pytorch-cross-repo-ci-relay"

@@ -202,6 +202,7 @@ class Run:
     head_sha: str
     created_at: datetime
     attempts: list[Attempt]
+    path: str = ".github/workflows/crcr.yml"
 
     @property
     def attempt(self) -> int:

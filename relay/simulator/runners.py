@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from relay.simulator import reporting
 from relay.simulator.exchange import Refused
-from relay.simulator.listener import JobPlan, Mode, Reports
+from relay.simulator.listener import JobPlan, Listener, Mode, Reports
 from relay.simulator.model import Attempt, Job, Json, Repository, Run
 
 if TYPE_CHECKING:
@@ -53,20 +53,30 @@ class Runners:
                 self.overflowed += 1
                 return None
         repository.queued_at.append(now)
-        delivery_id = client_payload.get("delivery_id", "")
+        run = self._run(repository, listener, listener.workflow_path, event_type, client_payload)
+        self._attempt(run, [self._job(plan) for plan in listener.plan(client_payload)], [])
+        for path in listener.more_paths:
+            self._attempt(self._run(repository, listener, path, event_type, client_payload), [], [])
+        return run
+
+    def _run(self, repository: Repository, listener: Listener, path: str, event_type: str, client_payload: Json) -> Run:
+        """A new run of a workflow file. One without ``run-name`` bears the name of what started it.
+
+        https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#run-name
+        """
         run = Run(
             id=self._world.next_id("run"),
             number=len(repository.runs) + 1,
             repository=repository,
-            name=f"crcr {delivery_id}" if listener.named_runs else listener.workflow,
+            name=f"crcr {client_payload.get('delivery_id', '')}" if listener.named_runs else event_type,
             event_type=event_type,
             client_payload=client_payload,
             head_sha=repository.refs[f"refs/heads/{repository.default_branch}"],
             created_at=self._world.now(),
             attempts=[],
+            path=path,
         )
         repository.runs[run.id] = run
-        self._attempt(run, [self._job(plan) for plan in listener.plan(client_payload)], [])
         return run
 
     def rerun(self, run: Run, *, only_failed: bool) -> None:

@@ -40,6 +40,7 @@ from relay.store.redispatch import Refusal as NotTold
 from relay.store.reports import Accepted, Callback, KeepTerms, accept
 from relay.store.tables import Backend, Change, Dispatch, Effect, metadata
 from relay.work.allowlist import lowered
+from relay.work.arrivals import Arrivals
 from relay.work.cancel import RunCanceller
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
@@ -114,6 +115,7 @@ class History:
                 store=store, github=self.github, terms=TERMS, listed=lambda: self.allowlist, fresh_id=_fresh_id
             ),
             canceller=RunCanceller(store=store, github=self.github),
+            arrivals=Arrivals(store=store, github=self.github, now=clock.now),
             now=clock.now,
         )
 

@@ -56,12 +56,13 @@ def test_an_answer_lost_after_the_effect_makes_no_second_run(each_world: World) 
     assert 1 == len(unlucky.runs)
 
 
-def test_without_evidence_a_repetition_carries_the_same_token(world: World) -> None:
-    """Where runs carry no name, a second run is possible; a listener can tell it by the token and the delivery."""
+@pytest.mark.parametrize("times", [1, 3])
+def test_without_evidence_a_repetition_carries_the_same_token(world: World, times: int) -> None:
+    """Where runs carry no name, a second run is possible, and no third; a listener can tell it by the token."""
     nameless = Listener(jobs=SILENT.jobs, mode=Mode.DIRECT, named_runs=False)
     backend = world.backend("org/backend", "L1", nameless)
     world.start()
-    world.sim.faults.add(Fault(Kind.SERVER_ERROR_AFTER, Match("POST", "/dispatches$"), times=1))
+    world.sim.faults.add(Fault(Kind.SERVER_ERROR_AFTER, Match("POST", "/dispatches$"), times=times))
 
     world.up.open_pull_request()
     backend.wait_for_runs(1)

@@ -1,0 +1,132 @@
+"""What earlier tries at a dispatch leave open, and what else to the same backend may have started runs meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
+
+from relay.deciding.arrival import CLOCKS, LATE, Sibling
+from relay.deciding.effects import Kind
+from relay.store.claiming import Claimed
+from relay.store.tables import Attempt, Dispatch, Effect
+
+#: What a dispatch waits for, or died of, of which nobody can say whether it arrived.
+MAYBE_DELIVERED = "maybe_delivered"
+
+_attempt = Attempt.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
+_dispatch = Dispatch.__table__  # type: ignore[attr-defined]
+_effect = Effect.__table__  # type: ignore[attr-defined]
+
+_MAY_HAVE_WORKED = or_(
+    func.coalesce(_attempt.c.unsure, _attempt.c.outcome.in_(("retry", "dead"))),
+    # Done, and its outcome could not be noted; or a fault of ours at any moment.
+    _attempt.c.reason == "internal_error",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """The tries at one dispatch, since it was last given up, that may have arrived.
+
+    ``failed``: they ended with a failure that came after the request was sent. ``died``: nobody noted their end.
+    ``first_at`` is the beginning of the first. ``waited``: it was waited for afterwards, since nothing could be seen.
+    """
+
+    failed: int
+    died: int
+    first_at: datetime
+    waited: bool
+
+
+_TRIES = (
+    select(
+        _attempt.c.number,
+        _attempt.c.finished_at,
+        _attempt.c.seconds,
+        _attempt.c.outcome,
+        _attempt.c.reason,
+        _MAY_HAVE_WORKED.label("unsure"),
+    )
+    .where(_attempt.c.effect_id == bindparam("b_effect"))
+    .order_by(_attempt.c.number)
+)
+
+
+def tries_of(conn: Connection, effect: Claimed) -> Tries:
+    """What the tries before this one leave open. Who revives what was given up wants it sent, whatever was before."""
+    failed = died = 0
+    waited = False
+    began: list[datetime] = []
+    number, at = 1, effect.created_at
+    for row in conn.execute(_TRIES, {"b_effect": effect.id}):
+        if row.number > number:
+            died += row.number - number
+            began.append(at)
+        number, at = row.number + 1, row.finished_at
+        if row.outcome == "dead":
+            failed, died, waited = 0, 0, False
+            began.clear()
+        elif row.unsure:
+            failed += 1
+            began.append(row.finished_at - timedelta(seconds=row.seconds))
+        waited = waited or (row.outcome == "retry" and row.reason == MAYBE_DELIVERED)
+    if effect.attempts > number:
+        died += effect.attempts - number
+        began.append(at)
+    return Tries(failed, died, min(began, default=effect.created_at), waited)
+
+
+_IN_TIME = _attempt.c.finished_at >= bindparam("b_since", type_=_attempt.c.finished_at.type)
+_OTHERS = (
+    select(
+        _dispatch.c.delivery_id,
+        _dispatch.c.event_type,
+        _dispatch.c.state,
+        _dispatch.c.sent_at,
+        _effect.c.state.label("effect_state"),
+        _effect.c.attempts,
+        _effect.c.created_at,
+        func.count(_attempt.c.id).label("noted"),
+        func.sum(case((and_(_IN_TIME, or_(_attempt.c.outcome == "done", _MAY_HAVE_WORKED)), 1), else_=0)).label("most"),
+    )
+    .select_from(
+        _dispatch.join(
+            _effect, and_(_effect.c.kind == Kind.DISPATCH.value, _effect.c.subject_id == _dispatch.c.id)
+        ).outerjoin(_attempt, _attempt.c.effect_id == _effect.c.id)
+    )
+    .where(
+        _dispatch.c.backend == bindparam("b_backend"),
+        _dispatch.c.id != bindparam("b_id"),
+        or_(
+            _effect.c.finished_at.is_(None),
+            _effect.c.finished_at >= bindparam("b_since", type_=_attempt.c.finished_at.type),
+        ),
+    )
+    .group_by(_dispatch.c.id, _effect.c.id)
+)
+
+
+def siblings_of(
+    conn: Connection, dispatch_id: int, backend: str, first_at: datetime, shown_before: datetime
+) -> tuple[Sibling, ...]:
+    """The other dispatches to this backend that may have started a run since ``first_at``, by either clock.
+
+    What was taken after ``shown_before`` may have no run yet.
+    """
+    asked = {"b_backend": backend, "b_id": dispatch_id, "b_since": first_at - CLOCKS - LATE}
+    found = []
+    for row in conn.execute(_OTHERS, asked):
+        # A try whose end nobody noted died, or is under way.
+        most = row.most + row.attempts - row.noted
+        taken_now = (
+            row.effect_state == "done"
+            and row.state == "sent"
+            and row.sent_at is not None
+            and first_at <= row.sent_at <= shown_before
+            and (row.created_at >= first_at or row.attempts == 1)
+        )
+        if most:
+            found.append(Sibling(row.delivery_id, row.event_type, most, taken_now))
+    return tuple(found)

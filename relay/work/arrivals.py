@@ -1,0 +1,95 @@
+"""Looks whether a dispatch arrived of which nobody said so, before it is sent once more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from relay.clock import Now
+from relay.deciding.arrival import BLIND_TRIES, CLOCKS, UNSEEN_WAIT, Arrival, Started, what_runs_say
+from relay.github.errors import Forbidden, Invalid, RetryLater
+from relay.github.port import GitHub
+from relay.store.claiming import Claimed
+from relay.store.dispatching import ToSend
+from relay.store.doubts import MAYBE_DELIVERED, Tries, siblings_of, tries_of
+from relay.store.engine import Store
+from relay.work.schedule import UNSURE
+
+_UNSAID = "GitHub failed after it had been sent {count} times, and its runs do not say whether it arrived"
+
+
+class MaybeDeliveredError(Exception):
+    """It was sent as often as may be without knowing whether it arrived. A person must look, or send it again."""
+
+
+class Arrivals:
+    """Asks for evidence of a dispatch. It holds nothing between two of them."""
+
+    def __init__(self, *, store: Store, github: GitHub, now: Now, wait: timedelta = UNSEEN_WAIT) -> None:
+        self._store = store
+        self._github = github
+        self._now = now
+        self._wait = wait
+
+    async def arrived(self, effect: Claimed, sent: ToSend) -> bool:
+        """Did an earlier try take effect although we never heard so? False: it may be sent once more.
+
+        GitHub has no idempotency key for dispatches, so before one is repeated the evidence is asked: a report that
+        carries its capability, or a run that carries its delivery id in its name. Where runs have no such name, one
+        repetition is made blindly, and from then on the runs are counted (``relay.deciding.arrival``). Only tries that
+        may have had an effect are counted: a connection that was refused, a token that could not be had, a limit or
+        a look that failed started nothing, and these are repeated as long as the schedule goes.
+
+        Where nothing can be seen (no permission to read Actions) or what is seen fits both, a lost dispatch is worse
+        than a run too many, but many runs are worse than a dead letter. So after two tries that GitHub failed after it
+        had been sent nothing is sent for an hour: reports come in by then, and an outage that was the true cause
+        mostly ends. Then it is sent a third time and, if that is no clearer, given up with its reason. A process that
+        died does not count there: of all it had claimed, hardly anything was just being sent.
+
+        Raises RetryLater to have it wait that hour, MaybeDeliveredError to have it given up.
+        """
+        if sent.reported:
+            return True
+        since = sent.created_at - timedelta(minutes=5)
+        named = await self._github.find_run(sent.address, sent.delivery_id, since)
+        if named is True:
+            return True
+        tries = await self._store.read(lambda conn: tries_of(conn, effect))
+        if tries.failed + tries.died < BLIND_TRIES:
+            return False
+        said = Arrival.UNKNOWN if named is None else await self._count(sent, tries)
+        if said is Arrival.UNKNOWN:
+            self._weigh(tries)
+        return said is Arrival.ARRIVED
+
+    async def _count(self, sent: ToSend, tries: Tries) -> Arrival:
+        first_at, shown_before = tries.first_at, self._now() - UNSURE
+        try:
+            listed = await self._github.find_runs(sent.address, first_at - CLOCKS)
+        except (Forbidden, Invalid):
+            return Arrival.UNKNOWN
+        # Read after the runs were listed: what was sent meanwhile may be among them.
+        repo = str(sent.address.repo)
+        siblings = await self._store.read(lambda conn: siblings_of(conn, sent.id, repo, first_at, shown_before))
+        return what_runs_say(
+            [Started(run.path, run.title) for run in listed],
+            delivery_id=sent.delivery_id,
+            event_type=sent.event_type,
+            workflow=sent.terms.workflow,
+            siblings=siblings,
+        )
+
+    def _weigh(self, tries: Tries) -> None:
+        if tries.failed < BLIND_TRIES:
+            return
+        said = _UNSAID.format(count=tries.failed)
+        if tries.failed > BLIND_TRIES:
+            raise MaybeDeliveredError(
+                f"{said}. Look at the backend's runs, and redeliver the webhook if there is none."
+            )
+        if not tries.waited:
+            raise RetryLater(
+                f"{said}. It is sent once more, later.",
+                ambiguous=False,
+                reason=MAYBE_DELIVERED,
+                retry_at=self._now() + self._wait,
+            )
