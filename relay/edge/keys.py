@@ -8,6 +8,7 @@ waits for it, and asks an issuer at most twice a minute whatever tokens arrive.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -79,7 +80,8 @@ class KeyCache:
                 503,
                 "keys_unreachable",
                 "The issuer's keys could not be fetched, so the token could not be checked. Nothing was consumed.",
-                retry_after=max(1, int(wait.total_seconds())),
+                # Rounded up: whoever comes at that very second must not come too early.
+                retry_after=max(1, math.ceil(wait.total_seconds())),
             )
         raise _unknown()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.simulator import Backend, JobPlan, Listener, Mode, Reports, Run
+from relay.simulator import Backend, Fault, JobPlan, Kind, Listener, Match, Mode, Reports, Run
 from tests.stories.world import World
 
 BY_HAND = Listener(jobs=(JobPlan(name="test", reports=Reports.SILENT),), mode=Mode.DIRECT)
@@ -208,3 +208,32 @@ def test_production_s_own_callbacks_are_taken_without_a_capability(
         head = run.client_payload["relay"]["change"]["head_sha"]
         shown = world.up.wait_for_check(head, "crcr/org/backend", conclusion="failure")
         assert "test_add_npu_float32" in f"{shown.summary} {shown.text}"
+
+
+def test_a_key_set_that_is_down_stops_only_whoever_has_no_keys_yet(world: World) -> None:
+    """Keys that were fetched serve on; a process without any says when to come again, keeps nothing, and recovers."""
+    backend = world.backend("org/l4", "L4", BY_HAND)
+    world.start()
+    (run,) = told(world, backend)
+
+    first = backend.callback(run, "completed", "success", "build").status
+    down = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match(path="jwks"), times=None, status=503))
+    world.pass_time(timedelta(minutes=61))  # By now it would rather have fetched them anew.
+    with_keys = backend.callback(run, "completed", "success", "lint").status
+    asked = world.sim.faults.met(down)
+    world.idle()
+    world.stop()
+    world.start()
+    body = {**run.client_payload, "workflow": {"status": "completed", "conclusion": "failure", "name": "ci"}}
+    without = world.call_back(world.sim.mint(backend, run_id=run.id), body)
+    refused = backend.callback(run, "completed", "failure", "test")
+    world.sim.faults.remove(down)
+    before = gate_of(world, run)
+    wait = int(without.headers["retry-after"])
+    world.clock.advance(timedelta(seconds=wait))
+    again = backend.callback(run, "completed", "failure", "test").status
+
+    assert (200, 1, 200, 200) == (first, asked, with_keys, again)
+    assert [(503, "keys_unreachable")] * 2 == [verdict(without), verdict(refused)]
+    assert 1 <= wait <= 30
+    assert ("success", "failure") == (before, gate_of(world, run))
