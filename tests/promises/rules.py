@@ -35,21 +35,28 @@ _AFTER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Runs beyond one for each dispatch: those that an ambiguous failure explains, and those that nothing does."""
+    """Runs beyond one for each dispatch: those that an ambiguous failure explains, and those that nothing does.
+
+    ``third`` are those beyond two, however many failures in a row there were.
+    """
 
     explained: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
+    third: tuple[str, ...] = ()
 
 
 def repeats(record: Record, trouble: Trouble) -> Repeats:
-    """Promise 2: each run after a dispatch's first needs an ambiguous failure of the one before, and of no other."""
+    """Promise 2: the run after a dispatch's first needs an ambiguous failure of it, and nothing explains a third."""
     explained: list[str] = []
     unexplained: list[str] = []
+    third: list[str] = []
     for token, sent in _by_token(record.delivered).items():
         for before, extra in pairwise(sent):
             told = f"{extra.backend} was told again of {extra.head_sha[:9]} (…{token[-8:]})"
             (explained if _ambiguous(before, trouble) else unexplained).append(told)
-    return Repeats(tuple(explained), tuple(unexplained))
+        if len(sent) > 2:
+            third.append(f"{sent[2].backend} was told {len(sent)} times of {sent[2].head_sha[:9]} (…{token[-8:]})")
+    return Repeats(tuple(explained), tuple(unexplained), tuple(third))
 
 
 def _by_token(sent: Iterable[Request]) -> Mapping[str, list[Request]]:

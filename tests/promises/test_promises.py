@@ -96,6 +96,14 @@ def test_a_clean_record_has_its_figures_and_no_breach() -> None:
 DOCTORED = {
     "a wanted backend was never told": replace(CLEAN, requests=CLEAN.requests[:2]),
     "told again without an ambiguous failure": replace(CLEAN, requests=(*CLEAN.requests, request(TOLD, at=130.0))),
+    "told a third time": replace(
+        CLEAN,
+        requests=(
+            *CLEAN.requests[:2],
+            *(replace(CLEAN.requests[2], status=502, began=at, ended=at + 0.1) for at in (101.0, 111.0)),
+            request(TOLD, at=170.0),
+        ),
+    ),
     "two dispatches of one delivery": replace(CLEAN, requests=(*CLEAN.requests, request(TOLD, token="another"))),
     "told what it does not want": replace(
         CLEAN, requests=(*CLEAN.requests, request(replace(TOLD, repo=RepoName("org", "stranger"))))
@@ -150,6 +158,11 @@ def test_an_ambiguous_failure_explains_one_more_run(first: dict[str, Any], troub
         broken(replace(CLEAN, requests=sent), trouble),
     )
     assert broken(replace(CLEAN, requests=(*sent, request(TOLD, at=150.0))), trouble)
+
+
+def test_failures_in_a_row_explain_one_run_more_and_no_third() -> None:
+    """Each lost answer is followed by another try: that is how one dispatch once became fifty runs."""
+    assert {"told a third time"} == broken(DOCTORED["told a third time"])
 
 
 def test_a_kill_long_before_or_after_explains_nothing() -> None:

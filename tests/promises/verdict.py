@@ -70,6 +70,7 @@ def judge(
             for want in found[Fate.LOST]
         ),
         "told again without an ambiguous failure": repeats.unexplained,
+        "told a third time": repeats.third,
         "two dispatches of one delivery": rules.planned_twice(record),
         "told what it does not want": unwanted(record, listed, prefix),
         "told of another head than its webhook": rules.wrong_heads(record),
