@@ -17,7 +17,6 @@ from relay.capability import CapabilityKeys
 from relay.check_terms import terms_of
 from relay.clock import Now, system_now
 from relay.credentials import Credentials, capability_keys, load_apps
-from relay.deciding.arrival import UNSEEN_WAIT
 from relay.deciding.facts import Place
 from relay.edge.keys import MOST_BYTES, KeyCache
 from relay.edge.oidc import OidcVerifier
@@ -199,7 +198,7 @@ def _assemble(
         rerunner=Rerunner(store=store, github=github, terms=terms, listed=keeper.current, fresh_id=chance.guid),
         canceller=RunCanceller(store=store, github=github),
         observer=Observer(store=store, github=github, terms=terms),
-        arrivals=Arrivals(store=store, github=github, now=now, wait=UNSEEN_WAIT * settings.retry_scale),
+        arrivals=Arrivals(store=store, github=github, now=now, scale=settings.retry_scale),
         now=now,
     )
     traffic = Traffic()

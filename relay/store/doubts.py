@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
 
-from relay.deciding.arrival import CLOCKS, LATE, Sibling
+from relay.deciding.arrival import Sibling
 from relay.deciding.effects import Kind
 from relay.store.claiming import Claimed
 from relay.store.tables import Attempt, Dispatch, Effect
@@ -109,13 +109,14 @@ _OTHERS = (
 
 
 def siblings_of(
-    conn: Connection, dispatch_id: int, backend: str, first_at: datetime, shown_before: datetime
+    conn: Connection, dispatch_id: int, backend: str, *, since: datetime, first_at: datetime, shown_before: datetime
 ) -> tuple[Sibling, ...]:
-    """The other dispatches to this backend that may have started a run since ``first_at``, by either clock.
+    """The other dispatches to this backend that were tried after ``since``, and may have started a run.
 
-    What was taken after ``shown_before`` may have no run yet.
+    What was taken before ``first_at`` may have started its run before the first that is counted, and what was taken
+    after ``shown_before`` may have none yet.
     """
-    asked = {"b_backend": backend, "b_id": dispatch_id, "b_since": first_at - CLOCKS - LATE}
+    asked = {"b_backend": backend, "b_id": dispatch_id, "b_since": since}
     found = []
     for row in conn.execute(_OTHERS, asked):
         # A try whose end nobody noted died, or is under way.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from relay.clock import Now
-from relay.deciding.arrival import BLIND_TRIES, CLOCKS, UNSEEN_WAIT, Arrival, Started, what_runs_say
+from relay.deciding.arrival import BLIND_TRIES, CLOCKS, LATE, UNSEEN_WAIT, Arrival, Started, what_runs_say
 from relay.github.errors import Forbidden, Invalid, RetryLater
 from relay.github.port import GitHub
 from relay.store.claiming import Claimed
@@ -17,18 +17,25 @@ from relay.work.schedule import UNSURE
 _UNSAID = "GitHub failed after it had been sent {count} times, and its runs do not say whether it arrived"
 
 
+#: GitHub tells when a run was created in whole seconds.
+_WHOLE_SECONDS = timedelta(seconds=2)
+
+
 class MaybeDeliveredError(Exception):
     """It was sent as often as may be without knowing whether it arrived. A person must look, or send it again."""
 
 
 class Arrivals:
-    """Asks for evidence of a dispatch. It holds nothing between two of them."""
+    """Asks for evidence of a dispatch. It holds nothing between two of them.
 
-    def __init__(self, *, store: Store, github: GitHub, now: Now, wait: timedelta = UNSEEN_WAIT) -> None:
+    ``scale`` shortens its times, as it does the retry schedule.
+    """
+
+    def __init__(self, *, store: Store, github: GitHub, now: Now, scale: float = 1.0) -> None:
         self._store = store
         self._github = github
         self._now = now
-        self._wait = wait
+        self._scale = scale
 
     async def arrived(self, effect: Claimed, sent: ToSend) -> bool:
         """Did an earlier try take effect although we never heard so? False: it may be sent once more.
@@ -62,14 +69,18 @@ class Arrivals:
         return said is Arrival.ARRIVED
 
     async def _count(self, sent: ToSend, tries: Tries) -> Arrival:
-        first_at, shown_before = tries.first_at, self._now() - UNSURE
+        first_at, shown_before = tries.first_at, self._now() - UNSURE * self._scale
+        begin = first_at - max(CLOCKS * self._scale, _WHOLE_SECONDS)
         try:
-            listed = await self._github.find_runs(sent.address, first_at - CLOCKS)
+            listed = await self._github.find_runs(sent.address, begin)
         except (Forbidden, Invalid):
             return Arrival.UNKNOWN
         # Read after the runs were listed: what was sent meanwhile may be among them.
         repo = str(sent.address.repo)
-        siblings = await self._store.read(lambda conn: siblings_of(conn, sent.id, repo, first_at, shown_before))
+        since = begin - LATE * self._scale
+        siblings = await self._store.read(
+            lambda conn: siblings_of(conn, sent.id, repo, since=since, first_at=first_at, shown_before=shown_before)
+        )
         return what_runs_say(
             [Started(run.path, run.title) for run in listed],
             delivery_id=sent.delivery_id,
@@ -91,5 +102,5 @@ class Arrivals:
                 f"{said}. It is sent once more, later.",
                 ambiguous=False,
                 reason=MAYBE_DELIVERED,
-                retry_at=self._now() + self._wait,
+                retry_at=self._now() + UNSEEN_WAIT * self._scale,
             )

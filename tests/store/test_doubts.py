@@ -120,7 +120,11 @@ def test_others_count_by_what_they_may_have_started_meanwhile(store: Store) -> N
     put(store, 8, (1, 12, "retry", False), state="planned", effect="ready")
     put(store, 9, (1, 1, "retry", True), (2, 12, "done", False))
 
-    found = store.read_now(lambda conn: siblings_of(conn, 1, "org/npu", NOW + 10 * MINUTE, LATER - 2 * MINUTE))
+    found = store.read_now(
+        lambda conn: siblings_of(
+            conn, 1, "org/npu", since=NOW + 5 * MINUTE, first_at=NOW + 10 * MINUTE, shown_before=LATER - 2 * MINUTE
+        )
+    )
 
     assert {
         Sibling("d-2", "pull_request", 1, certain=True),
