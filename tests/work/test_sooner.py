@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from allowlist.model import RepoName
 from relay.github.errors import RetryLater
 from relay.store.comments import note_error, want_comment
-from relay.store.sooner import AGAIN
+from relay.store.engine import Store
+from relay.store.outbox import Claimed
+from relay.store.sooner import AGAIN, sooner
 from relay.store.tables import Effect
 from relay.texts.words import GATE_NAME
-from relay.work.schedule import UNSURE
+from relay.work.outbox import Again
+from relay.work.schedule import SCHEDULE, UNSURE
+from tests.conftest import Clock
 from tests.work.record import Record
+from tests.work.test_worker import Performer, drain, owed, put, rows
 
 _effect = Effect.__table__  # type: ignore[attr-defined]
 HOUR = timedelta(hours=1)
@@ -77,3 +84,29 @@ def test_a_new_text_brings_the_retry_of_its_comment_forward(record: Record, fail
     want("second")
 
     assert [AGAIN if failed else HOUR, timedelta()] == [one.due - now for one in record.rows(Effect)]
+
+
+def test_tries_that_were_brought_forward_use_up_nothing(sqlite_store: Store, clock: Clock) -> None:
+    """A busy pull request touches its checks every few seconds: what fails is tried for ten hours all the same."""
+    put(sqlite_store, clock, "lane")
+    tries: list[datetime] = []
+
+    def fail(_effect: Claimed) -> Exception:
+        tries.append(clock.now())
+        return LookupError() if len(tries) % 2 else ZeroDivisionError()
+
+    def time_passes() -> bool:
+        state, due = sqlite_store.read_now(lambda conn: conn.execute(select(_effect.c.state, _effect.c.due)).one())
+        if state == "ready" and clock.now() < due:
+            if len(tries) < 10:
+                sqlite_store.write_now(lambda conn: sooner(conn, ["lane"], clock.now()))
+                clock.advance(AGAIN)
+            else:
+                clock.advance(due - clock.now())
+        return owed(sqlite_store)()
+
+    performer = Performer(fail, {LookupError: Again("commit_unknown", "GitHub does not know it yet.")})
+    asyncio.run(drain(sqlite_store, performer, clock, time_passes))
+
+    assert list(SCHEDULE[3:]) == [after - before for before, after in pairwise(tries[9:])]
+    assert [(1, "dead", "commit_unknown")] == rows(sqlite_store)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,16 +13,12 @@ from sqlalchemy import Connection, select
 
 from relay.deciding.effects import Kind, NewEffect
 from relay.store import outbox
-from relay.store.candidates import WOKEN
 from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Claimed
-from relay.store.sooner import AGAIN, sooner
 from relay.store.tables import Attempt, Effect, Pacing
 from relay.work.outbox import JOB_SECONDS, STORE_REST, Again, GiveUp, Job, Note, Rest, Verdict, Worker
 from relay.work.schedule import JITTER, SCHEDULE, next_try
 from tests.conftest import Clock
-
-Act = Callable[[int], Exception | None]
 
 
 class Silent:
@@ -164,32 +158,6 @@ def test_a_failure_is_tried_again_on_the_published_schedule_and_then_given_up(st
         lambda conn: list(conn.execute(select(Attempt.outcome).order_by(Attempt.number)).scalars())
     )
     assert [*["retry"] * 7, "dead"] == attempts
-
-
-def test_tries_that_were_brought_forward_use_up_nothing(sqlite_store: Store, clock: Clock) -> None:
-    """A busy pull request touches its checks every few seconds: what fails is tried for ten hours all the same."""
-    put(sqlite_store, clock, "lane")
-    tries: list[datetime] = []
-
-    def fail(_effect: Claimed) -> Exception:
-        tries.append(clock.now())
-        return LookupError() if len(tries) % 2 else ZeroDivisionError()
-
-    def time_passes() -> bool:
-        state, due = sqlite_store.read_now(lambda conn: conn.execute(select(Effect.state, Effect.due)).one())
-        if state == "ready" and clock.now() < due:
-            if len(tries) < 10:
-                sqlite_store.write_now(lambda conn: sooner(conn, ["lane"], clock.now()))
-                clock.advance(AGAIN)
-            else:
-                clock.advance(due - clock.now())
-        return owed(sqlite_store)()
-
-    performer = Performer(fail, {LookupError: Again("commit_unknown", "GitHub does not know it yet.")})
-    asyncio.run(drain(sqlite_store, performer, clock, time_passes))
-
-    assert list(SCHEDULE[3:]) == [after - before for before, after in pairwise(tries[9:])]
-    assert [(1, "dead", "commit_unknown")] == rows(sqlite_store)
 
 
 def test_a_rate_limit_rests_the_account_without_counting(store: Store, clock: Clock) -> None:
@@ -385,46 +353,3 @@ def test_endings_outlive_a_database_that_is_away(store: Store, clock: Clock) -> 
 
     assert [1, 2] == sorted(tries)
     assert [(1, "done", ""), (2, "done", "")] == rows(store)
-
-
-def test_what_a_claim_left_asleep_is_looked_at_at_once(sqlite_store: Store, clock: Clock) -> None:
-    """After an hour's stop, what can go must not wait for as many polls as there are thousands that cannot."""
-    rest = [NewEffect(Kind.DISPATCH, f"l{n}", "account org", n, delay=timedelta(seconds=1)) for n in range(WOKEN)]
-    last = NewEffect(Kind.DISPATCH, "last", "account other", WOKEN, delay=timedelta(seconds=2))
-
-    def unit(conn: Connection) -> None:
-        outbox.enqueue(conn, [*rest, last], clock.now())
-        conn.exec_driver_sql("UPDATE effect SET waits_for = 'time'")
-        outbox.rest(conn, "account org", clock.now() + timedelta(hours=1), "primary")
-
-    sqlite_store.write_now(unit)
-    clock.advance(timedelta(minutes=1))
-    performer = Performer(lambda _effect: None, {})
-
-    asyncio.run(drain(sqlite_store, performer, clock, lambda: bool(performer.performed), poll_seconds=60))
-
-    assert [WOKEN] == performer.performed
-
-
-def test_what_was_claimed_is_begun_while_its_lease_is_young(sqlite_store: Store, clock: Clock) -> None:
-    """Requests are given way to, but a job that began late would still run when its lease has ended."""
-    put(sqlite_store, clock, *[f"lane {number}" for number in range(40)])
-    rounds = 0
-    begun: list[int] = []
-
-    async def keep_busy() -> None:
-        nonlocal rounds
-        while True:
-            time.sleep(0.02)  # noqa: ASYNC251  # Work that keeps the loop from everything else.
-            rounds += 1
-            await asyncio.sleep(0)
-
-    async def story() -> None:
-        busy = asyncio.create_task(keep_busy())
-        performer = Performer(lambda _effect: begun.append(rounds), {})
-        await drain(sqlite_store, performer, clock, lambda: len(begun) == 40, begin_seconds=0.05)
-        busy.cancel()
-
-    asyncio.run(story())
-
-    assert begun[-1] - begun[0] < 6
