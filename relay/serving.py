@@ -31,7 +31,8 @@ _OTHERS = 300
 _DESCRIPTORS = 4_096
 _SWITCH_SECONDS = 0.0005
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-_FINISHING_SECONDS = 20  # How long requests under way may take to finish.
+#: How long requests under way may take to finish.
+FINISHING_SECONDS = 20
 _KEEP_ALIVE_SECONDS = 75  # Longer than the idle time of load balancers, so that they and not we close first.
 
 
@@ -108,11 +109,11 @@ class _Server(uvicorn.Server):
             connection.shutdown()
         await asyncio.sleep(0.01)  # Whoever was let in just now is known on the loop's next turn.
         try:
-            async with asyncio.timeout(_FINISHING_SECONDS):
+            async with asyncio.timeout(FINISHING_SECONDS):
                 while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 (nobody would tell us)
                     await asyncio.sleep(0.005)
         except TimeoutError:
-            log.warning("requests_cut_short", seconds=_FINISHING_SECONDS)
+            log.warning("requests_cut_short", seconds=FINISHING_SECONDS)
             for task in self.server_state.tasks:
                 task.cancel()
         await self.lifespan.shutdown()

@@ -200,6 +200,7 @@ def test_the_database_is_made_and_made_again(tmp_path: Path) -> None:
 
     assert f"schema {schema.newest()}\n" == first.stdout
     assert (0, first.stdout) == (second.returncode, second.stdout)
+    assert " bytes before, " in crcr("db", "vacuum", cwd=tmp_path, database_url=url).stdout
 
 
 def test_why_needs_a_database_that_is_there(tmp_path: Path) -> None:
