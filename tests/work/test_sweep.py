@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from functools import partial
-from threading import get_ident
 
 import pytest
 from sqlalchemy import update
@@ -399,19 +398,3 @@ def test_the_loop_outlives_a_turn_that_fails(record: Record) -> None:
     asyncio.run(asyncio.wait_for(failing.run(), 5))
 
     assert [0, 1, 2] == turns
-
-
-def test_time_without_a_clock_is_looked_at_beside_the_units(record: Record) -> None:
-    """A unit may run more than once, and by another thread: what one process remembers of its looks is not its own."""
-    asked: list[int] = []
-
-    def ticks() -> float:
-        asked.append(get_ident())
-        return 0.0
-
-    sweep = Sweep(
-        store=record.store, terms=record.terms, now=record.clock.now, wake=lambda: None, seconds=1, ticks=ticks
-    )
-    asyncio.run(sweep.turn())
-
-    assert {get_ident()} == set(asked)
