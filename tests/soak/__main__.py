@@ -82,6 +82,8 @@ def table(outcome: Outcome) -> str:
         ("bad reports sent", sum(outcome.bad_reports.values())),
         ("  answered wrongly", sum(outcome.wrong_answers.values())),
         ("webhooks refused", outcome.refused_webhooks),
+        ("calls before their Retry-After", outcome.early),
+        ("calls over GitHub's limits", sum(outcome.limit_hits.values())),
         ("peak memory of one relay", f"{outcome.peak_mb:.0f} MB"),
         ("ended by itself", outcome.crashes),
         *((blow, f"{count} times") for blow, count in sorted(outcome.faults.items())),

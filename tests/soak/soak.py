@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -11,12 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from allowlist.parse import parse
 from tests.benchmarks.owed import Owed
 from tests.promises import Trouble, Verdict, judge, record_of
 from tests.soak.delays import Delays, delays_of
 from tests.soak.fleet import BACKENDS, DEADLINE_SECONDS, fleet
 from tests.soak.mischief import Mischief
+from tests.soak.outage import database_down
 from tests.soak.relays import Replica
 from tests.soak.stage import Stage, seconds
 from tests.soak.traffic import People, moments
@@ -70,11 +74,16 @@ class Outcome:
     peak_mb: float
     crashes: int
     left: str
+    #: Calls of GitHub's API before the time that it had told to wait for, which it may ban an app for.
+    early: int
+    #: Calls that GitHub refused for a limit that was reached, by limit; those of the weather are not among them.
+    limit_hits: dict[str, int]
 
     @property
     def ok(self) -> bool:
         """Whether every promise held."""
-        return not (self.verdict.breaches or self.wrong_answers or self.refused_webhooks or self.crashes or self.left)
+        kept = not (self.verdict.breaches or self.early)
+        return kept and not (self.wrong_answers or self.refused_webhooks or self.crashes or self.left)
 
     def json(self) -> dict[str, Any]:
         """All figures."""
@@ -205,6 +214,10 @@ class Soak:
             self._surgery = threading.Thread(target=self._restart, args=(self._replicas[number], spell.blow))
             self._surgery.start()
             return
+        if spell.blow is Blow.DATABASE_DOWN:
+            self._surgery = threading.Thread(target=self._cut_off, args=(spell.seconds,))
+            self._surgery.start()
+            return
         for fault in spell.faults:
             self.stage.sim.faults.add(fault)
         self._spells.append((spell, time.monotonic() + spell.seconds))
@@ -220,6 +233,18 @@ class Soak:
             replica.start()
         except RuntimeError as error:
             self._failed.append(str(error))
+        self._was_away(began)
+
+    def _cut_off(self, lasts: float) -> None:
+        began = seconds()
+        try:
+            with database_down(self._database_url):
+                time.sleep(lasts)
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            self._failed.append(f"the database could not be taken away: {error}")
+        self._was_away(began)
+
+    def _was_away(self, began: float) -> None:
         # What could not be delivered meanwhile, or not be tried, is tried again within the next retries.
         self._spans.append((began, seconds() + 5 * (seconds() - began)))
 
@@ -284,4 +309,6 @@ class Soak:
             peak_mb=max(replica.peak for replica in self._replicas),
             crashes=self._crashes,
             left=left,
+            early=stage.sim.limits.early.total(),
+            limit_hits=dict(stage.sim.limits.hits),
         )

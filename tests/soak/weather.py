@@ -18,10 +18,11 @@ _NEXT_TRY = 4.0
 
 
 class Blow(StrEnum):
-    """Kinds of trouble. The first two are done to the process, the others to what it talks to."""
+    """Kinds of trouble. The first two are done to the process, the third to its database, the others to the network."""
 
     KILL = "kill -9"
     DEPLOY = "a deploy (SIGTERM)"
+    DATABASE_DOWN = "database down"
     GITHUB_DOWN = "GitHub down"
     HUD_DOWN = "HUD down"
     KEYS_DOWN = "key set down"
@@ -58,6 +59,8 @@ def _some(kind: Kind, *matches: Match, times: int, **given: int | float | None) 
 
 _ANY = Match(path=rf"({DISPATCH}|{CHECKS})")
 _MAKERS: dict[Blow, Callable[[random.Random, str], tuple[float, tuple[Fault, ...]]]] = {
+    # Longer than the relay waits for a lock, so that it has to refuse.
+    Blow.DATABASE_DOWN: lambda chance, _: (chance.uniform(4, 7), ()),
     Blow.GITHUB_DOWN: lambda chance, _: (
         chance.uniform(3, 8),
         (Fault(Kind.SERVER_ERROR, Match(path="^/(repos|app)"), times=None, status=503),),
