@@ -43,13 +43,13 @@ def test_a_large_organisation_is_told_within_its_budget(world: World) -> None:
     many = [world.backend(f"big/b{number}", "L1", SILENT) for number in range(200)]
     others = [world.backend(f"small{number}/backend", "L1", SILENT) for number in range(20)]
     world.start()
-    slow = Fault(Kind.LATENCY, Match("POST", "/dispatches$"), times=None, seconds=1.0)
+    slow = Fault(Kind.LATENCY, Match("POST", "/dispatches$"), times=None, seconds=2.0)
     world.sim.faults.add(slow)
 
     world.up.open_pull_request()
     wait_until(lambda: tried(world, "big") >= 50, what="the first of them", timeout=20)
     world.sim.faults.remove(slow)
-    wait_until(lambda: tried(world, "big") >= 160, what="the burst", timeout=20)
+    wait_until(lambda: tried(world, "big") >= 170, what="the burst", timeout=20)
     for other in others:
         other.wait_for_runs()
     world.hushed(0.3)
@@ -63,7 +63,7 @@ def test_a_large_organisation_is_told_within_its_budget(world: World) -> None:
     assert 170 == at_once == still  # 850 points at 5 each; what is left of the 900 is kept for gates.
     assert {} == dict(world.sim.limits.hits)
     assert max(world.sim.limits.most_at_once.values()) <= 90
-    assert 50 < most_at_once(world) <= 100
+    assert 50 <= most_at_once(world) <= 100
 
 
 def test_a_limit_without_a_time_is_rested_out_longer_each_time(world: World) -> None:
