@@ -28,7 +28,7 @@ from relay.store import dispatching
 from relay.store.cancelling import want_late_cancelled
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import ToSend
-from relay.store.doubts import MAYBE_DELIVERED
+from relay.store.doubts import MAYBE_DELIVERED, note_earlier
 from relay.store.engine import Store
 from relay.store.forwarding import load_forwards
 from relay.store.holding import hold_one
@@ -203,7 +203,7 @@ class GitHubPerformer:
             return None  # Superseded, filtered or sent between the plan and now; the row says which.
         _tell_log(sent)
         if effect.attempts > 1 and await self._arrivals.arrived(effect, sent):
-            return _Taken(sent, None)
+            return _Taken(sent, None, effect)
         if sent.overtaken:
             return lambda conn, now: dispatching.note_overtaken(conn, sent, now)
         if sent.paused_until is not None and sent.paused_until > self._now():
@@ -315,12 +315,16 @@ class _Taken(SharedNote):
 
     sent: ToSend
     located: Located | None
+    found: Claimed | None = None  # The try that found it there, and sent nothing.
 
     @classmethod
     def write_all(cls, conn: Connection, notes: Sequence[Self], now: datetime) -> None:
         """Fifty dispatches of one webhook end together, and are noted in a few statements."""
         dispatching.note_sent(conn, [(note.sent, note.located) for note in notes], now)
         want_late_cancelled(conn, [note.sent for note in notes], now)
+        for note in notes:
+            if note.found is not None:
+                note_earlier(conn, note.found)
 
 
 def _tell_log(sent: ToSend) -> None:

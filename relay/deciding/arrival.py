@@ -34,6 +34,7 @@ class Arrival(Enum):
 
     ARRIVED = "arrived"
     ABSENT = "absent"
+    UNSETTLED = "unsettled"
     UNKNOWN = "unknown"
 
 
@@ -49,13 +50,15 @@ class Started:
 class Sibling:
     """Another dispatch of ours to the same backend: how many runs of one file it may have started since our first try.
 
-    ``certain``: it was taken since then, and long enough ago for its run to show.
+    ``certain``: it was taken since then, and long enough ago for its run to show. ``fresh``: it was taken just now, or
+    is under way, so that its run may show already and may not.
     """
 
     delivery_id: str
     event_type: str
     most: int
     certain: bool
+    fresh: bool = False
 
 
 def what_runs_say(
@@ -63,7 +66,8 @@ def what_runs_say(
 ) -> Arrival:
     """Whether a dispatch arrived, from the runs since its first try; ``workflow`` is the file that its entry pins.
 
-    Each file is counted by itself. UNKNOWN: there are runs that may be ours, and may be others'.
+    Each file is counted by itself. UNKNOWN: there are runs that may be ours, and may be others'. UNSETTLED: they may be
+    of others that were taken just now, which will be seen in a moment.
     """
     files: dict[str, list[str]] = {}
     for run in runs:
@@ -72,7 +76,7 @@ def what_runs_say(
         files.setdefault(run.path, []).append(run.title)
     alike = [sibling for sibling in siblings if sibling.event_type == event_type]
     others = frozenset(sibling.event_type for sibling in siblings) - {event_type}
-    doubt = False
+    found = Arrival.ABSENT
     for path, titles in files.items():
         named = _named(titles, siblings)
         free = [title for title in titles if title not in named]
@@ -83,9 +87,13 @@ def what_runs_say(
         if pinned and len(free) > sum(sibling.most for sibling in siblings):
             return Arrival.ARRIVED
         told = frozenset(named.values())
-        certain = sum(sibling.certain and sibling.delivery_id not in told for sibling in alike)
-        doubt = doubt or sum(title not in others for title in free) > certain
-    return Arrival.UNKNOWN if doubt else Arrival.ABSENT
+        unnamed = [sibling for sibling in alike if sibling.delivery_id not in told]
+        foreign = sum(title not in others for title in free) - sum(sibling.certain for sibling in unnamed)
+        if foreign > sum(sibling.fresh for sibling in unnamed):
+            found = Arrival.UNKNOWN
+        elif foreign > 0 and found is Arrival.ABSENT:
+            found = Arrival.UNSETTLED
+    return found
 
 
 def _named(titles: Iterable[str], siblings: Sequence[Sibling]) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
 
 from relay.deciding.arrival import Sibling
 from relay.deciding.effects import Kind
@@ -31,13 +31,15 @@ class Tries:
     """The tries at one dispatch, since it was last given up, that may have arrived.
 
     ``failed``: they ended with a failure that came after the request was sent. ``died``: nobody noted their end.
-    ``first_at`` is the beginning of the first. ``waited``: it was waited for afterwards, since nothing could be seen.
+    ``first_at`` is the beginning of the first. ``waited``: it was waited for, since nothing could be seen; ``since``
+    are those that failed after that.
     """
 
     failed: int
     died: int
     first_at: datetime
     waited: bool
+    since: int = 0
 
 
 _TRIES = (
@@ -56,7 +58,7 @@ _TRIES = (
 
 def tries_of(conn: Connection, effect: Claimed) -> Tries:
     """What the tries before this one leave open. Who revives what was given up wants it sent, whatever was before."""
-    failed = died = 0
+    failed = died = since = 0
     waited = False
     began: list[datetime] = []
     number, at = 1, effect.created_at
@@ -66,19 +68,25 @@ def tries_of(conn: Connection, effect: Claimed) -> Tries:
             began.append(at)
         number, at = row.number + 1, row.finished_at
         if row.outcome == "dead":
-            failed, died, waited = 0, 0, False
+            failed, died, since, waited = 0, 0, 0, False
             began.clear()
         elif row.unsure:
-            failed += 1
+            failed, since = failed + 1, since + waited
             began.append(row.finished_at - timedelta(seconds=row.seconds))
         waited = waited or (row.outcome == "retry" and row.reason == MAYBE_DELIVERED)
     if effect.attempts > number:
         died += effect.attempts - number
         began.append(at)
-    return Tries(failed, died, min(began, default=effect.created_at), waited)
+    return Tries(failed, died, min(began, default=effect.created_at), waited, since)
 
 
 _IN_TIME = _attempt.c.finished_at >= bindparam("b_since", type_=_attempt.c.finished_at.type)
+# GitHub said 204 to this try: what is noted with an ending bears the same time.
+_TAKEN = and_(
+    _attempt.c.outcome == "done",
+    func.coalesce(_attempt.c.unsure, True).is_(False),
+    _attempt.c.finished_at == _dispatch.c.sent_at,
+)
 _OTHERS = (
     select(
         _dispatch.c.delivery_id,
@@ -87,9 +95,9 @@ _OTHERS = (
         _dispatch.c.sent_at,
         _effect.c.state.label("effect_state"),
         _effect.c.attempts,
-        _effect.c.created_at,
         func.count(_attempt.c.id).label("noted"),
         func.sum(case((and_(_IN_TIME, or_(_attempt.c.outcome == "done", _MAY_HAVE_WORKED)), 1), else_=0)).label("most"),
+        func.sum(case((_TAKEN, 1), else_=0)).label("proven"),
     )
     .select_from(
         _dispatch.join(
@@ -108,6 +116,15 @@ _OTHERS = (
 )
 
 
+def note_earlier(conn: Connection, effect: Claimed) -> None:
+    """This try found that an earlier one had arrived, and sent nothing itself."""
+    conn.execute(
+        update(_attempt)
+        .where(_attempt.c.effect_id == effect.id, _attempt.c.number == effect.attempts)
+        .values(unsure=True)
+    )
+
+
 def siblings_of(
     conn: Connection, dispatch_id: int, backend: str, *, since: datetime, first_at: datetime, shown_before: datetime
 ) -> tuple[Sibling, ...]:
@@ -121,13 +138,9 @@ def siblings_of(
     for row in conn.execute(_OTHERS, asked):
         # A try whose end nobody noted died, or is under way.
         most = row.most + row.attempts - row.noted
-        taken_now = (
-            row.effect_state == "done"
-            and row.state == "sent"
-            and row.sent_at is not None
-            and first_at <= row.sent_at <= shown_before
-            and (row.created_at >= first_at or row.attempts == 1)
-        )
+        taken = row.effect_state == "done" and row.state == "sent" and row.sent_at is not None
+        certain = bool(row.proven) and first_at <= row.sent_at <= shown_before
+        fresh = row.effect_state == "running" or (taken and row.sent_at > shown_before)
         if most:
-            found.append(Sibling(row.delivery_id, row.event_type, most, taken_now))
+            found.append(Sibling(row.delivery_id, row.event_type, most, certain, fresh))
     return tuple(found)

@@ -328,7 +328,9 @@ class Attempt(SQLModel, table=True):
     outcome: str  # done, retry, limited, dead
     reason: str = ""
     detail: str = Field(default="", sa_type=Text)
-    unsure: bool | None = None  # It may have taken effect although it failed; None: written before this was kept.
+    unsure: bool | None = (
+        None  # It may have worked although it failed, or an earlier try had; None: kept by an older version.
+    )
 
 
 class Backend(SQLModel, table=True):

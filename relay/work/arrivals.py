@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from relay.clock import Now
@@ -49,7 +50,7 @@ class Arrivals:
         Where nothing can be seen (no permission to read Actions) or what is seen fits both, a lost dispatch is worse
         than a run too many, but many runs are worse than a dead letter. So after two tries that GitHub failed after it
         had been sent nothing is sent for an hour: reports come in by then, and an outage that was the true cause
-        mostly ends. Then it is sent a third time and, if that is no clearer, given up with its reason. A process that
+        mostly ends. Then it is sent once more and, if that is no clearer, given up with its reason. A process that
         died does not count there: of all it had claimed, hardly anything was just being sent.
 
         Raises RetryLater to have it wait that hour, MaybeDeliveredError to have it given up.
@@ -64,7 +65,11 @@ class Arrivals:
         if tries.failed + tries.died < BLIND_TRIES:
             return False
         said = Arrival.UNKNOWN if named is None else await self._count(sent, tries)
-        if said is Arrival.UNKNOWN:
+        if said is Arrival.UNSETTLED:
+            # Others went out a moment ago, as they do when GitHub is back: that is no reason to wait for an hour.
+            await asyncio.sleep((UNSURE * self._scale + _WHOLE_SECONDS / 2).total_seconds())
+            said = await self._count(sent, tries)
+        if said in {Arrival.UNKNOWN, Arrival.UNSETTLED}:
             self._weigh(tries)
         return said is Arrival.ARRIVED
 
@@ -93,7 +98,7 @@ class Arrivals:
         if tries.failed < BLIND_TRIES:
             return
         said = _UNSAID.format(count=tries.failed)
-        if tries.failed > BLIND_TRIES:
+        if tries.since:
             raise MaybeDeliveredError(
                 f"{said}. Look at the backend's runs, and redeliver the webhook if there is none."
             )

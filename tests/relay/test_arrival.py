@@ -13,8 +13,10 @@ ONE = ".github/workflows/one.yml"
 TWO = ".github/workflows/two.yml"
 
 
-def sibling(number: int = 1, most: int = 1, event_type: str = "pull_request", *, certain: bool = True) -> Sibling:
-    return Sibling(f"22222222-{number:04}", event_type, most, certain)
+def sibling(
+    number: int = 1, most: int = 1, event_type: str = "pull_request", *, certain: bool = True, fresh: bool = False
+) -> Sibling:
+    return Sibling(f"22222222-{number:04}", event_type, most, certain, fresh)
 
 
 def started(*titles: str, path: str = ONE) -> list[Started]:
@@ -33,6 +35,14 @@ CASES = {
     "one, and another was taken": (said(started(NAMELESS), sibling()), Arrival.ABSENT),
     "one more than another can have started": (said(started(NAMELESS, NAMELESS), sibling()), Arrival.ARRIVED),
     "one, and another may have arrived": (said(started(NAMELESS), sibling(certain=False)), Arrival.UNKNOWN),
+    "one, and another was taken just now": (
+        said(started(NAMELESS), sibling(certain=False, fresh=True)),
+        Arrival.UNSETTLED,
+    ),
+    "two, and of two others one was taken just now and one may have arrived": (
+        said(started(NAMELESS, NAMELESS), sibling(certain=False, fresh=True), sibling(2, certain=False)),
+        Arrival.UNKNOWN,
+    ),
     "two, and another was tried twice": (said(started(NAMELESS, NAMELESS), sibling(most=2)), Arrival.UNKNOWN),
     "one of each file, and another was taken": (
         said([*started(NAMELESS), *started(NAMELESS, path=TWO)], sibling()),

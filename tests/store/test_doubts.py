@@ -102,10 +102,11 @@ def test_what_was_given_up_and_revived_begins_anew(store: Store) -> None:
 
 
 def test_a_wait_is_known_afterwards(store: Store) -> None:
-    """It is waited for once."""
-    effect = put(store, 1, (1, 1, "retry", False), reason="maybe_delivered")
+    """It is waited for once; what was tried before and what after it is not the same."""
+    effect = put(store, 1, (1, 1, "retry", False), (2, 9, "retry", True), reason="maybe_delivered")
+    found = left_open(store, effect)
 
-    assert left_open(store, effect).waited
+    assert (True, 1, 1) == (found.waited, found.failed, found.since)
 
 
 def test_others_count_by_what_they_may_have_started_meanwhile(store: Store) -> None:
@@ -118,7 +119,8 @@ def test_others_count_by_what_they_may_have_started_meanwhile(store: Store) -> N
     put(store, 6, (1, 12, "done", False), backend="org/other")
     put(store, 7, (1, 29, "done", False), event_type="push")
     put(store, 8, (1, 12, "retry", False), state="planned", effect="ready")
-    put(store, 9, (1, 1, "retry", True), (2, 12, "done", False))
+    put(store, 9, (1, 1, "retry", True), (2, 12, "done", True))
+    put(store, 10, (1, 1, "retry", True), (2, 12, "done", False))
 
     found = store.read_now(
         lambda conn: siblings_of(
@@ -129,7 +131,8 @@ def test_others_count_by_what_they_may_have_started_meanwhile(store: Store) -> N
     assert {
         Sibling("d-2", "pull_request", 1, certain=True),
         Sibling("d-3", "pull_request", 1, certain=False),
-        Sibling("d-4", "pull_request", 1, certain=False),
-        Sibling("d-7", "push", 1, certain=False),  # Taken a moment ago: its run may not show yet.
-        Sibling("d-9", "pull_request", 1, certain=False),  # Its run may be of the first try, long before.
+        Sibling("d-4", "pull_request", 1, certain=False, fresh=True),
+        Sibling("d-7", "push", 1, certain=False, fresh=True),  # Taken a moment ago: its run may not show yet.
+        Sibling("d-9", "pull_request", 1, certain=False),  # Its run is of the first try, long before.
+        Sibling("d-10", "pull_request", 1, certain=True),
     } == set(found)
