@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from allowlist.model import Entry, Level
-from tests.promises.record import Record, Request
+from tests.promises.record import Event, Record, Request
 from tests.promises.trouble import Trouble
 from tests.promises.wanted import Want
 
@@ -183,18 +183,21 @@ def missing_gates(record: Record, trouble: Trouble) -> tuple[str, ...]:
     for check in record.checks:
         if check.name == GATE:
             first[check.head_sha] = min(first.get(check.head_sha, check.ended), check.ended)
-    threads: dict[str, list[float]] = {}
+    threads: dict[str, list[tuple[float, Event]]] = {}
     for event in record.events:
         if event.accepted is not None:
-            threads.setdefault(event.thread, []).append(event.accepted[0])
+            threads.setdefault(event.thread, []).append((event.accepted[0], event))
     found: list[str] = []
     for event in record.events:
         opens = event.action in {"opened", "synchronize", "reopened", "checks_requested"} and not event.closed
         if event.accepted is None or not opens:
             continue
         until = trouble.excused_until(event.accepted[1])
-        # Where the thread moved on before, there was nothing left to show.
-        moved = any(event.accepted[0] < at <= until for at in threads[event.thread])
+        # Where the thread moved on before, there was nothing left to show; what came late was gone when it was heard of.
+        moved = any(
+            at <= until and (event.accepted[0] < at or event.happened < other.happened)
+            for at, other in threads[event.thread]
+        )
         if first.get(event.head_sha, until + 1) > until and not moved:
             late = first.get(event.head_sha)
             when = "never" if late is None else f"{late - event.accepted[1]:.1f} s after it was owed"

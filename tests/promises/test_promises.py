@@ -213,6 +213,20 @@ def test_a_want_that_gave_way_late_is_delay_only_where_others_waited_as_long(oth
     assert (fate == "lost") == ({"a wanted backend was never told"} == {one.rule for one in verdict.breaches})
 
 
+def test_a_gate_is_not_owed_to_a_head_that_was_gone_when_it_was_heard_of() -> None:
+    """Its webhook was delivered again after the relay was back, and by then it had heard of the close."""
+    opening = event("d2", "synchronize", NEXT, 160.0, thread="pull 8")
+    closed = event("d3", "closed", NEXT, 150.0, thread="pull 8", closed=True)
+    told = tuple(request(entry, "d3", NEXT, 151.0, action="closed") for entry in ENTRIES)
+    record = replace(
+        CLEAN, events=(*CLEAN.events, replace(opening, happened=140.0), closed), requests=(*CLEAN.requests, *told)
+    )
+
+    assert "a gate is missing or late" not in broken(record)
+    later = replace(record, events=(*CLEAN.events, opening, closed))
+    assert "a gate is missing or late" in broken(later)
+
+
 def test_every_commit_is_never_superseded() -> None:
     """An entry that asks for every commit gets it, whatever came after."""
     entries = (*ENTRIES[:2], replace(TOLD, every_commit=True))
