@@ -328,9 +328,7 @@ class Attempt(SQLModel, table=True):
     outcome: str  # done, retry, limited, dead
     reason: str = ""
     detail: str = Field(default="", sa_type=Text)
-    unsure: bool | None = (
-        None  # It may have worked although it failed, or an earlier try had; None: kept by an older version.
-    )
+    unsure: bool | None = None  # It may have worked although it failed, or an earlier try had; None: not kept.
 
 
 class Backend(SQLModel, table=True):

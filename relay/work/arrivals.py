@@ -67,7 +67,7 @@ class Arrivals:
         said = Arrival.UNKNOWN if named is None else await self._count(sent, tries)
         if said is Arrival.UNSETTLED:
             # Others went out a moment ago, as they do when GitHub is back: that is no reason to wait for an hour.
-            await asyncio.sleep((UNSURE * self._scale + _WHOLE_SECONDS / 2).total_seconds())
+            await asyncio.sleep((UNSURE * self._scale * 1.5).total_seconds())
             said = await self._count(sent, tries)
         if said in {Arrival.UNKNOWN, Arrival.UNSETTLED}:
             self._weigh(tries)

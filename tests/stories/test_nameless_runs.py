@@ -67,8 +67,7 @@ def test_runs_of_two_files_and_of_another_dispatch_hide_no_loss(world: World) ->
 
 def test_two_that_waited_for_the_same_outage_are_both_sent_after_it(world: World) -> None:
     """The one that goes first starts a run that might be the other's. It is no loss, and no hour's wait either."""
-    world.given["retry_scale"] = 0.1
-    world.given["check_interval_seconds"] = 0.05
+    world.given["retry_scale"] = 0.05
     backend = world.backend("org/backend", "L1", NAMELESS)
     world.start()
     fault = world.sim.faults.add(Fault(Kind.SERVER_ERROR, Match("POST", "/dispatches$"), times=None))
@@ -76,9 +75,9 @@ def test_two_that_waited_for_the_same_outage_are_both_sent_after_it(world: World
     world.up.open_pull_request()
     world.up.open_pull_request()
     wait_until(lambda: world.sim.faults.met(fault) == 2, what="the first tries")
-    pass_all(world, (WAITS[0] / 10, WAITS[1] / 10))
+    pass_all(world, (WAITS[0] / 20, WAITS[1] / 20))
     world.sim.faults.clear()
-    world.pass_time(WAITS[2] / 10)
+    world.pass_time(WAITS[2] / 20)
     wait_until(lambda: len(backend.runs) == 2, what="both")
 
     assert [1, 1] == list(told(world).values())
