@@ -193,7 +193,7 @@ def missing_gates(record: Record, trouble: Trouble) -> tuple[str, ...]:
         if event.accepted is None or not opens:
             continue
         until = trouble.excused_until(event.accepted[1])
-        # Where the thread moved on before, there was nothing left to show; what came late was gone when it was heard of.
+        # Where the thread moved on before, there was nothing left to show; what came late was gone when it came.
         moved = any(
             at <= until and (event.accepted[0] < at or event.happened < other.happened)
             for at, other in threads[event.thread]
