@@ -253,7 +253,7 @@ class GitHubPerformer:
     async def _answer(self, effect: Claimed, at: Address, sent: ToSend) -> PathsAnswer:
         """The changed files, or why they cannot be known. A backend is rather told in vain than not at all."""
         try:
-            changed = await self._changed.of(at, sent)
+            return await self._changed.of(at, sent)
         except Limited:
             raise
         except RetryLater as error:
@@ -262,7 +262,6 @@ class GitHubPerformer:
             return PathsAnswer((), complete=False, doubt=f"The changed files are not known: {error.detail}")
         except GitHubError as error:
             return PathsAnswer((), complete=False, doubt=f"The changed files are not known: {error.detail}")
-        return PathsAnswer(changed.paths, changed.complete)
 
     async def _reconcile(self, effect: Claimed) -> Note | None:
         await self._reconciler.reconcile(effect.subject_id)

@@ -28,12 +28,17 @@ LEASE = timedelta(seconds=60)
 
 #: How often one claim looks again after it met what must wait, at no more than so many each time: what can go behind it
 #: must not wait with it.
-LOOKS = 8
+ROUNDS = 8
 MOST_AT_ONCE = 400
 
 #: Rows go to the HUD before anything but a gate is written, so that it hears in time under any load; and no more of
 #: them at once, so that they keep nothing else back.
 HUD_IN_FLIGHT = 40
+
+#: Looks at runs come last and can be many, and each asks GitHub several times: no more of them at once, so that what
+#: comes meanwhile finds a place. What waits for one of theirs waits for this.
+LOOKS_IN_FLIGHT = 40
+LOOKS = "looks"
 
 #: What a dispatch died of that was not tried because its backend does not answer as it should.
 CIRCUIT_OPEN = "circuit_open"
@@ -92,6 +97,7 @@ _RUNNING = (
         _effect.c.pacing,
         func.sum(case((_effect.c.lease >= bindparam("now", type_=_effect.c.due.type), 1), else_=0)).label("held"),
         func.count().label("count"),
+        func.sum(case((_effect.c.kind == Kind.OBSERVE.value, 1), else_=0)).label("looks"),
     )
     .where(IS_RUNNING)
     .group_by(_effect.c.pacing)
@@ -139,12 +145,13 @@ def claim(
     begun = conn.execute(_RUNNING, {"now": now}).all()
     running = Counter({row.pacing: int(row.held) for row in begun})
     claimed.more = candidates.wake(conn, now)
-    admission = _Admission(book, running, now, pace or Pace())
+    looks = sum(int(row.looks) for row in begun)
+    admission = _Admission(book, running, looks, now, pace or Pace())
     # Without GitHub there is nobody to ask for but the HUD.
     holders = (Holder(HUD_PACING),) if admission.shut.github else candidates.holders(conn)
     overdue = candidates.overdue(conn, now) if any(row.held < row.count for row in begun) else ()
     size = count
-    for _ in range(LOOKS):
+    for _ in range(ROUNDS):
         if len(claimed) >= count:
             break
         keys = [NOTHING, *(holder.key for holder in holders if admission.may_go(holder))]
@@ -176,9 +183,10 @@ def _most(pacing: str) -> int:
 class _Admission:
     """Decides on candidates one after another, the most urgent first."""
 
-    def __init__(self, book: Book, running: Counter[str], now: datetime, pace: Pace) -> None:
+    def __init__(self, book: Book, running: Counter[str], looks: int, now: datetime, pace: Pace) -> None:
         self._book = book
         self._running = running
+        self._looks = looks
         self._pace = pace
         self._probed: set[str] = set()  # Circuits of which one probe goes out with this claim.
         self._postponed: dict[int, datetime] = {}  # Effects for which contents must be free first.
@@ -203,6 +211,8 @@ class _Admission:
     def may_go(self, holder: Holder) -> bool:
         """Whether something that waits for this account or backend may be able to go now."""
         key = holder.key
+        if key == LOOKS and self._looks >= LOOKS_IN_FLIGHT:
+            return False
         if key in self._exhausted or key in self.shut.accounts or (self.shut.github and key != HUD_PACING):
             return False
         if key.removeprefix(backend_key("")) in self.shut.backends:
@@ -237,6 +247,8 @@ class _Admission:
         """The effect as it is to be performed, or ended; None where it must wait."""
         kind = Kind(row.kind)
         holder = self._holder(kind, row)
+        if holder is None and kind is Kind.OBSERVE and self._looks >= LOOKS_IN_FLIGHT:
+            holder = LOOKS
         if holder is not None:
             self._wait(row, holder)
             return None
@@ -248,6 +260,7 @@ class _Admission:
                     self._wait(row, self._holder(kind, row) or row.pacing)
                 return None
             self._begun(keys, row.pacing)
+            self._looks += kind is Kind.OBSERVE
         return Claimed(
             id=row.id,
             lane=row.lane,

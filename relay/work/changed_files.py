@@ -12,13 +12,15 @@ from datetime import datetime, timedelta
 from cachetools import TLRUCache
 
 from relay.clock import Now
-from relay.github.port import Address, ChangedPaths, GitHub
+from relay.github.port import Address, GitHub
 from relay.store.dispatching import ToSend
+from relay.store.intake import PathsAnswer
 
 #: How long an answer stands. It belongs to one head on one base, so it does not grow old; it is only wanted for long.
 KEPT = timedelta(minutes=1)
 _MOST = 200
 _NOWHERE = "0" * 40
+_MOVED = "The changed files are not known: the pull request had another head by the time they were listed."
 
 _Key = tuple[int | None, str | None, str | None, str]
 
@@ -28,12 +30,12 @@ class ChangedFiles:
 
     def __init__(self, github: GitHub, now: Now) -> None:
         self._github = github
-        self._asked: TLRUCache[_Key, asyncio.Task[ChangedPaths], datetime] = TLRUCache(
+        self._asked: TLRUCache[_Key, asyncio.Task[PathsAnswer], datetime] = TLRUCache(
             maxsize=_MOST, ttu=lambda _key, _asked, at: at + KEPT, timer=now
         )
 
-    async def of(self, at: Address, sent: ToSend) -> ChangedPaths:
-        """What this head changes; see ``GitHub.changed_paths`` and ``compare_paths``. A failure is not kept."""
+    async def of(self, at: Address, sent: ToSend) -> PathsAnswer:
+        """What this head changes, and whether that is all. Raises GitHubError; a failure is not kept."""
         key = (sent.number, sent.base_ref, sent.base_sha, sent.head_sha)
         asked = self._asked.get(key)
         if asked is None or (asked.done() and (asked.cancelled() or asked.exception() is not None)):
@@ -41,7 +43,13 @@ class ChangedFiles:
         # One who gives up does not take the answer from the others.
         return await asyncio.shield(asked)
 
-    async def _ask(self, at: Address, sent: ToSend) -> ChangedPaths:
-        if sent.number is not None:
-            return await self._github.changed_paths(at, sent.number)
-        return await self._github.compare_paths(at, sent.base_sha or _NOWHERE, sent.head_sha)
+    async def _ask(self, at: Address, sent: ToSend) -> PathsAnswer:
+        if sent.number is None:
+            compared = await self._github.compare_paths(at, sent.base_sha or _NOWHERE, sent.head_sha)
+            return PathsAnswer(compared.paths, compared.complete)
+        changed = await self._github.changed_paths(at, sent.number)
+        # GitHub lists the files of whatever head the pull request has by then. One that is pushed back to an earlier
+        # head would be held to what a later one changed, and its gate be green without those who asked for it.
+        if (await self._github.pull(at, sent.number)).head_sha != sent.head_sha:
+            return PathsAnswer((), complete=False, doubt=_MOVED)
+        return PathsAnswer(changed.paths, changed.complete)

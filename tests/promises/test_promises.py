@@ -11,7 +11,7 @@ from allowlist.model import Entry, Level, RepoName
 from tests.promises import CheckWrite, Event, Record, Report, Request, Row, Trouble, Verdict, judge
 from tests.promises.record import OtherWrite, Refusal
 from tests.promises.rules import GATE
-from tests.promises.wanted import Fate
+from tests.promises.wanted import Fate, asks
 
 CALM = Trouble()
 HEAD, NEXT = "a" * 40, "b" * 40
@@ -225,6 +225,16 @@ def test_a_gate_is_not_owed_to_a_head_that_was_gone_when_it_was_heard_of() -> No
     assert "a gate is missing or late" not in broken(record)
     later = replace(record, events=(*CLEAN.events, opening, closed))
     assert "a gate is missing or late" in broken(later)
+
+
+def test_a_devices_label_asks_for_no_run_that_the_entry_leaves_out() -> None:
+    """It shows the check and starts what is wanted; an entry that wants another label still wants it."""
+    entry = Entry(RepoName("org", "shown"), Level.L3, device="dev", labels=("ciflow/trunk",))
+    labelled = {"label": "ciflow/crcr/dev", "labels": frozenset({"ciflow/crcr/dev"})}
+
+    assert asks(entry, event(action="labeled", **labelled)) is None
+    assert asks(entry, event(action="labeled", **(labelled | {"labels": frozenset({"ciflow/trunk"})}))) is False
+    assert asks(replace(entry, labels=()), event(action="labeled", **labelled)) is False
 
 
 def test_every_commit_is_never_superseded() -> None:

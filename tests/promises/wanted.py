@@ -86,6 +86,8 @@ def _asks_push(entry: Entry, event: Event) -> bool | None:
 def _label_starts(entry: Entry, event: Event, prefix: str) -> bool:
     if event.label in {label.lower() for label in entry.labels}:
         return True
+    if entry.labels and not event.labels & {label.lower() for label in entry.labels}:
+        return False
     return entry.level is Level.L3 and event.label == f"{prefix}{entry.device}".lower()
 
 

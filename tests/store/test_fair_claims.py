@@ -10,7 +10,7 @@ import pytest
 from allowlist.model import RepoName
 from relay.deciding.effects import Kind, NewEffect, forward_hud, pacing_of
 from relay.store import outbox
-from relay.store.claiming import HUD_IN_FLIGHT
+from relay.store.claiming import HUD_IN_FLIGHT, LOOKS_IN_FLIGHT
 from relay.store.engine import Store
 from relay.store.observing import first_look
 
@@ -68,3 +68,18 @@ def test_a_claim_says_whether_more_rows_may_wait_for_a_place(store: Store) -> No
     store.write_now(lambda conn: outbox.enqueue(conn, rows[:1], NOW))
     last = store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW))
     assert (1, True) == (len(last), last.hud_is_full)
+
+
+def test_looks_at_runs_leave_places_for_what_comes_meanwhile(store: Store) -> None:
+    """After a busy hour thousands of them are due, and each asks GitHub several times."""
+    looks = [first_look(number, BACKEND, 4) for number in range(200)]
+    store.write_now(lambda conn: outbox.enqueue(conn, looks, NOW - timedelta(hours=1)))
+    begun = store.write_now(lambda conn: outbox.claim(conn, owner="one", count=100, now=NOW))
+    assert [Kind.OBSERVE] * LOOKS_IN_FLIGHT == [one.kind for one in begun]
+    store.write_now(lambda conn: outbox.enqueue(conn, [_dispatch(1)], NOW))
+
+    (told,) = store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW))
+    assert Kind.DISPATCH is told.kind
+    ends = [outbox.Ended(one, "done", 0.1) for one in begun[:7]]
+    store.write_now(lambda conn: outbox.finish(conn, ends, owner="one", now=NOW))
+    assert 7 == len(store.write_now(lambda conn: outbox.claim(conn, owner="one", count=100, now=NOW)))

@@ -123,6 +123,31 @@ def test_files_are_asked_for_once_for_all_backends(world: World) -> None:
     assert 2 == len(world.sim.log.of("GET", f"/pulls/{pr.number}/files"))
 
 
+@pytest.mark.slow
+def test_files_of_a_head_that_came_meanwhile_do_not_decide_for_the_one_before(each_world: World) -> None:
+    """GitHub lists the files of the newest head; one that is pushed back to would be green without its test."""
+    world = each_world
+    picky = world.backend("org/picky", "L4", SILENT, paths=["src/**"])
+    world.start()
+    pr = world.up.open_pull_request(files=["docs/a.md"])
+    first = pr.head_sha
+    world.idle()
+    assert "success" == world.up.checks(first)["crcr/gate"].conclusion
+    slow = Fault(Kind.LATENCY, FILES, times=1, seconds=0.5)
+    world.sim.faults.add(slow)
+
+    pr.push(files=["src/a.py"])
+    second = pr.head_sha
+    world.settled(lambda: world.sim.faults.met(slow) == 1, "the files are asked for")
+    pr.force_push(first)
+    world.idle()
+    pr.force_push(second)
+    world.idle()
+
+    assert [second] == [run.client_payload["relay"]["change"]["head_sha"] for run in picky.wait_for_runs()]
+    assert world.up.checks(second)["crcr/gate"].conclusion is None
+
+
 def test_files_that_never_come_are_not_waited_for_until_it_is_too_late(world: World) -> None:
     """GitHub fails for good on some diffs; the backend is told while its result can still count."""
     picky = world.backend("org/picky", "L1", SILENT, paths=["backends/npu/**"])

@@ -26,6 +26,7 @@ class Counting:
     def __init__(self, failures: int = 0) -> None:
         self.asked: list[object] = []
         self._failures = failures
+        self.head = "1"
 
     async def changed_paths(self, of: Address, number: int) -> ChangedPaths:
         """The same two files, whatever is asked for."""
@@ -35,6 +36,10 @@ class Counting:
             self._failures -= 1
             raise RetryLater("GitHub answered 502.", ambiguous=False, status=502)
         return ChangedPaths(("a", "b"), complete=True)
+
+    async def pull(self, at: Address, number: int) -> Any:
+        """It has this head by now."""
+        return SimpleNamespace(head_sha=self.head)
 
     async def compare_paths(self, of: Address, base: str, head: str) -> ChangedPaths:
         """No file."""
@@ -56,6 +61,7 @@ async def test_those_who_ask_together_and_soon_after_share_an_answer() -> None:
     assert [("a", "b")] * 6 == [one.paths for one in (*answers, await files.of(AT, head()))]
     assert [7] == github.asked
 
+    github.head = "2"
     await files.of(AT, head("2"))
     await files.of(AT, head(base="release"))
     await files.of(AT, head(number=None))
@@ -89,3 +95,15 @@ async def test_one_who_gives_up_takes_the_answer_from_nobody() -> None:
 
     assert ("a", "b") == (await other).paths
     assert [7] == github.asked
+
+
+async def test_files_of_another_head_decide_nothing() -> None:
+    """GitHub lists those of the head that there is by then."""
+    github = Counting()
+    github.head = "2"
+    files = ChangedFiles(github, lambda: NOW)  # type: ignore[arg-type]
+
+    answer = await files.of(AT, head("1"))
+
+    assert ((), False) == (answer.paths, answer.complete)
+    assert "another head" in answer.doubt
