@@ -26,6 +26,8 @@ def told(world: World, *backends: Backend) -> list[Run]:
 
 def gate_of(world: World, run: Run) -> str | None:
     """What the gate on the dispatched commit concludes now; None while it waits."""
+    # A check is written every few seconds at most.
+    world.pass_time(timedelta(seconds=5))
     world.idle()
     return world.up.checks(run.client_payload["relay"]["change"]["head_sha"])["crcr/gate"].conclusion
 

@@ -131,6 +131,7 @@ def test_files_of_a_head_that_came_meanwhile_do_not_decide_for_the_one_before(ea
     world.start()
     pr = world.up.open_pull_request(files=["docs/a.md"])
     first = pr.head_sha
+    world.pass_time(timedelta(seconds=5))
     world.idle()
     assert "success" == world.up.checks(first)["crcr/gate"].conclusion
     slow = Fault(Kind.LATENCY, FILES, times=1, seconds=0.5)
@@ -142,6 +143,7 @@ def test_files_of_a_head_that_came_meanwhile_do_not_decide_for_the_one_before(ea
     pr.force_push(first)
     world.idle()
     pr.force_push(second)
+    world.pass_time(timedelta(seconds=5))
     world.idle()
 
     assert [second] == [run.client_payload["relay"]["change"]["head_sha"] for run in picky.wait_for_runs()]
