@@ -37,7 +37,8 @@ _AFTER = frozenset(
 class Repeats:
     """Runs beyond one for each dispatch: those that an ambiguous failure explains, and those that nothing does.
 
-    ``third`` are those beyond two, however many failures in a row there were.
+    ``third`` are those beyond two, however many answers in a row were lost. A process that died beside a request knows
+    nothing of it in its next life, so that each such death explains one.
     """
 
     explained: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class Repeats:
 
 
 def repeats(record: Record, trouble: Trouble) -> Repeats:
-    """Promise 2: the run after a dispatch's first needs an ambiguous failure of it, and nothing explains a third."""
+    """Promise 2: the run after a dispatch's first needs an ambiguous failure of it, and no answers explain a third."""
     explained: list[str] = []
     unexplained: list[str] = []
     third: list[str] = []
@@ -54,7 +55,7 @@ def repeats(record: Record, trouble: Trouble) -> Repeats:
         for before, extra in pairwise(sent):
             told = f"{extra.backend} was told again of {extra.head_sha[:9]} (…{token[-8:]})"
             (explained if _ambiguous(before, trouble) else unexplained).append(told)
-        if len(sent) > 2:
+        if len(sent) - sum(_died_beside(before, trouble) for before in sent[:-1]) > 2:
             third.append(f"{sent[2].backend} was told {len(sent)} times of {sent[2].head_sha[:9]} (…{token[-8:]})")
     return Repeats(tuple(explained), tuple(unexplained), tuple(third))
 
@@ -71,8 +72,12 @@ def _ambiguous(sent: Request, trouble: Trouble) -> bool:
         sent.status != 204
         or sent.fault in _AFTER
         or sent.ended - sent.began >= _CLIENT_SECONDS
-        or trouble.killed_in(sent.began - _UNDER_WAY_SECONDS, sent.ended + _NOTING_SECONDS)
+        or _died_beside(sent, trouble)
     )
+
+
+def _died_beside(sent: Request, trouble: Trouble) -> bool:
+    return trouble.killed_in(sent.began - _UNDER_WAY_SECONDS, sent.ended + _NOTING_SECONDS)
 
 
 def planned_twice(record: Record) -> tuple[str, ...]:

@@ -165,6 +165,15 @@ def test_failures_in_a_row_explain_one_run_more_and_no_third() -> None:
     assert {"told a third time"} == broken(DOCTORED["told a third time"])
 
 
+def test_each_death_beside_a_request_explains_one_run_more() -> None:
+    """A new process knows of no answer, and may meet the same end."""
+    again = tuple(request(TOLD, at=at) for at in (130.0, 150.0, 170.0))
+    record = replace(CLEAN, requests=(*CLEAN.requests, *again))
+
+    assert set() == broken(record, Trouble(kills=(101.2, 130.2, 150.2)))
+    assert {"told again without an ambiguous failure"} == broken(record, Trouble(kills=(101.2, 130.2)))
+
+
 def test_a_kill_long_before_or_after_explains_nothing() -> None:
     """Only a kill between the request and our note of it leaves us in doubt."""
     record = replace(CLEAN, requests=(*CLEAN.requests, request(TOLD, at=130.0)))
