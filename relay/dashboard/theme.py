@@ -59,6 +59,7 @@ def load_theme() -> Theme:
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
+        auto_reload=False,  # Else a file that changes beneath a running process, in a deploy, would change its pages.
         trim_blocks=True,
         lstrip_blocks=True,
     )
