@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from allowlist.model import EVENTS
+from relay.deciding.events import WANTED_EVENTS
+
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / "callback_action" / "action.yml"
 README = ROOT / "callback_action" / "README.md"
@@ -186,11 +189,31 @@ def test_every_job_ends(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["split.yml", "one-job.yml", "versions.yml"])
 def test_a_listener_can_be_found_and_cancelled(name: str) -> None:
-    """The relay finds runs by their name; `closed` cancels what runs and starts nothing itself."""
+    """The relay finds runs by their name; `closed` cancels what runs and starts nothing itself.
+
+    It hears whatever its entry may ask for of what the relay sends: else a merge group would wait for it in vain.
+    """
     workflow = load(next(path for path in WORKFLOWS if path.name == name))
 
     assert "crcr ${{ github.event.client_payload.delivery_id }}" == workflow["run-name"]
-    assert {"repository_dispatch": {"types": ["pull_request", "push"]}} == workflow["on"]
+    assert EVENTS & WANTED_EVENTS == set(workflow["on"]["repository_dispatch"]["types"])
     assert workflow["concurrency"]["cancel-in-progress"] is True
-    assert "pull_request.number" in workflow["concurrency"]["group"]
+    number, other = workflow["concurrency"]["group"].split(" || ")
+    assert "crcr-${{ github.event.client_payload.payload.pull_request.number" == number
+    assert "github.event.client_payload.relay.change.head_sha }}" == other
     assert [] == [n for n, job in workflow["jobs"].items() if "payload.action != 'closed'" not in job["if"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_the_commit_under_test_is_named_whatever_the_event(path: Path) -> None:
+    """A push and a merge group have no pull request, and each names its commit elsewhere in its own payload."""
+    asked = set(re.findall(r"client_payload\.([\w.]+)", path.read_text()))
+
+    assert set() == asked - {
+        "delivery_id",
+        "payload.action",
+        "payload.pull_request.number",
+        "payload.pull_request.title",
+        "payload.repository.full_name",
+        "relay.change.head_sha",
+    }
