@@ -37,6 +37,7 @@ from relay.traffic import Traffic
 from relay.work.allowlist import DEMOTIONS_SECONDS, AllowlistKeeper, make_source
 from relay.work.arrivals import Arrivals
 from relay.work.cancel import RunCanceller
+from relay.work.changed_files import ChangedFiles
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
 from relay.work.lookout import Lookout
@@ -199,7 +200,9 @@ def _assemble(
         canceller=RunCanceller(store=store, github=github),
         observer=Observer(store=store, github=github, terms=terms),
         arrivals=Arrivals(store=store, github=github, now=now, scale=settings.retry_scale),
+        changed_files=ChangedFiles(github, now),
         now=now,
+        scale=settings.retry_scale,
     )
     traffic = Traffic()
     worker = Worker(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Self
 
@@ -43,17 +43,17 @@ from relay.work.changed_files import ChangedFiles
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
 from relay.work.observe import Observer
-from relay.work.outbox import Again, GiveUp, Job, Note, Rest, Verdict
+from relay.work.outbox import Again, GiveUp, Job, Later, Note, Rest, Verdict
 from relay.work.reconcile import Reconciler
 from relay.work.rerun import Rerunner
-from relay.work.verdicts import SharedNote
+from relay.work.schedule import UNSURE
+from relay.work.verdicts import NotYetError, SharedNote
 
 log = structlog.get_logger(__name__)
 
-#: How many failed tries at the list of changed files are repeated: twenty minutes by the schedule. GitHub fails for
-#: good on some diffs, and a test that comes after its deadline is none.
-PATHS_PATIENCE = 4
-
+#: How long the list of changed files is asked for, at growing intervals. GitHub fails for good on some diffs, and a
+#: test that comes after its deadline is none.
+PATHS_PATIENCE = timedelta(minutes=20)
 
 #: Failures that say something of GitHub, the account or the way there, and nothing of what was asked.
 UNAVAILABLE = frozenset({"github_unavailable", "network", "timeout", "bad_answer"})
@@ -95,7 +95,9 @@ class GitHubPerformer:
         canceller: RunCanceller,
         observer: Observer,
         arrivals: Arrivals,
+        changed_files: ChangedFiles,
         now: Now,
+        scale: float = 1.0,
     ) -> None:
         self._store = store
         self._github = github
@@ -111,8 +113,10 @@ class GitHubPerformer:
         self._canceller = canceller
         self._observer = observer
         self._arrivals = arrivals
+        self._changed = changed_files
         self._now = now
-        self._changed = ChangedFiles(github, now)
+        self._scale = scale
+        self._paths_patience = PATHS_PATIENCE * scale
 
     async def begin(self, effects: Sequence[Claimed]) -> list[tuple[Claimed, Job]]:
         """One job for each effect; what dispatches and forwards need is loaded together."""
@@ -149,6 +153,8 @@ class GitHubPerformer:
         """What a failure means for the effect that met it."""
         if isinstance(error, Limited):
             return Rest(error.reason, error.detail, error.retry_at, named=error.named)
+        if isinstance(error, NotYetError):
+            return Later(error.reason, str(error), error.at)
         if isinstance(error, RetryLater):
             down = error.reason in UNAVAILABLE
             return Again(error.reason, error.detail, error.retry_at, down=down, unsure=error.ambiguous)
@@ -257,8 +263,13 @@ class GitHubPerformer:
         except Limited:
             raise
         except RetryLater as error:
-            if effect.failures < PATHS_PATIENCE:
-                raise
+            now, age = self._now(), self._now() - effect.created_at
+            left = self._paths_patience - age
+            if left > timedelta():
+                # That one diff cannot be had, for so many backends, says nothing of the account: its gates go on.
+                wait = min(max(age, UNSURE * self._scale), left)
+                again = max(now + wait, error.retry_at or now)
+                raise NotYetError(error.detail, reason="files_unavailable", at=again) from error
             return PathsAnswer((), complete=False, doubt=f"The changed files are not known: {error.detail}")
         except GitHubError as error:
             return PathsAnswer((), complete=False, doubt=f"The changed files are not known: {error.detail}")

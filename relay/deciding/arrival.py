@@ -27,6 +27,8 @@ LATE = timedelta(minutes=5)
 #: How long nothing is sent where it cannot be known whether two tries have arrived: a listener that reports has said
 #: so by then, and most outages are over.
 UNSEEN_WAIT = timedelta(hours=1)
+#: How long it is looked for again and again while others are sent all the time, before it counts as not to be seen.
+UNSETTLED_WAIT = timedelta(minutes=5)
 
 
 class Arrival(Enum):

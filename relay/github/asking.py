@@ -48,7 +48,14 @@ class Asking:
         self._upstream = upstream
         self._now = now
         self.witness = Witness(now)
-        self._wire = Wire(http=http, api_url=api_url, observe=observe, in_flight=in_flight, heard=self.witness.heard)
+        self._wire = Wire(
+            http=http,
+            api_url=api_url,
+            observe=observe,
+            in_flight=in_flight,
+            heard=self.witness.heard,
+            sending=self.witness.sending,
+        )
         self.tokens = Tokens(wire=self._wire, now=now)
 
     def app_of(self, repo: RepoName) -> AppKey:

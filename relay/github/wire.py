@@ -53,6 +53,11 @@ class Call:
     headers: tuple[tuple[bytes, bytes], ...] = ACCEPT_JSON
     largest_answer: int = _SMALL_ANSWER
 
+    @property
+    def only_asks(self) -> bool:
+        """Whether it has no effect, whatever becomes of it."""
+        return self.method in ("GET", "HEAD")
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -84,6 +89,7 @@ class Wire:
         observe: Observe,
         in_flight: int = IN_FLIGHT,
         heard: Callable[[int], None] = lambda _status: None,
+        sending: Callable[[], None] = lambda: None,
     ) -> None:
         base = re.fullmatch(r"(https?://(?:\[[0-9a-fA-F:]+\]|[\w.-]+)(?::\d+)?)((?:/[\w.-]+)*)/?", api_url, re.ASCII)
         if base is None:
@@ -96,6 +102,7 @@ class Wire:
         self._ours = [(name.encode(), http.headers[name].encode()) for name in ("user-agent", "accept-encoding")]
         self._observe = observe
         self._heard = heard
+        self._sending = sending
         self._slots = asyncio.Semaphore(in_flight)
         # Only reads and mints come here, so a second try costs nothing but itself.
         self._send_twice = AsyncRetrying(
@@ -144,6 +151,8 @@ class Wire:
                 request = Request(call.method, url, headers=[*self._ours, *authority, *call.headers], content=call.body)
                 # httpx2 bounds each read, not their sum: a body that drips would hold its slot for ever.
                 async with asyncio.timeout(_WHOLE_CALL_SECONDS):
+                    if not call.only_asks:
+                        self._sending()
                     with self._pool.lend() as http:
                         response = await http.send(request, stream=True)
                         status = response.status_code
@@ -199,5 +208,5 @@ def _no_answer(reason: str, call: Call, error: Exception) -> RetryLater:
     return RetryLater(
         f"No answer from GitHub to {call.method} {call.route} ({type(error).__name__}).",
         reason=reason,
-        ambiguous=call.method not in ("GET", "HEAD") and not isinstance(error, (*NEVER_SENT, InvalidURL)),
+        ambiguous=not call.only_asks and not isinstance(error, (*NEVER_SENT, InvalidURL)),
     )

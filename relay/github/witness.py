@@ -30,6 +30,7 @@ class Witness:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._reached: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._sent: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._resting: dict[int, tuple[datetime, Limited]] = {}  # With the time at which it was said.
         self._sparing: dict[str, datetime] = {}
         self._left: dict[str, tuple[int, datetime]] = {}
@@ -44,6 +45,17 @@ class Witness:
         """Whether the task that runs just now had an answer."""
         task = asyncio.current_task()
         return task is not None and task in self._reached
+
+    def sending(self) -> None:
+        """The task that runs just now sends a request that is more than a question."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._sent.add(task)
+
+    def sent(self) -> bool:
+        """Whether the task that runs just now sent anything that may have had an effect."""
+        task = asyncio.current_task()
+        return task is not None and task in self._sent
 
     def limited(self, installation_id: int, error: Limited) -> None:
         """GitHub told this installation to wait."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, union_all, update
 
 from relay.deciding.arrival import Sibling
 from relay.deciding.effects import Kind
@@ -14,6 +14,8 @@ from relay.store.tables import Attempt, Dispatch, Effect
 
 #: What a dispatch waits for, or died of, of which nobody can say whether it arrived.
 MAYBE_DELIVERED = "maybe_delivered"
+#: What it waits for while others, which were sent a moment ago, hide whether it arrived.
+UNSETTLED = "unsettled"
 
 _attempt = Attempt.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _dispatch = Dispatch.__table__  # type: ignore[attr-defined]
@@ -32,7 +34,8 @@ class Tries:
 
     ``failed``: they ended with a failure that came after the request was sent. ``died``: nobody noted their end.
     ``first_at`` is the beginning of the first. ``waited``: it was waited for, since nothing could be seen; ``since``
-    are those that failed after that.
+    are those that failed after that. ``unsettled_since``: from then on it was only looked for, as others that had been
+    sent a moment before hid whether it had arrived.
     """
 
     failed: int
@@ -40,6 +43,7 @@ class Tries:
     first_at: datetime
     waited: bool
     since: int = 0
+    unsettled_since: datetime | None = None
 
 
 _TRIES = (
@@ -60,6 +64,7 @@ def tries_of(conn: Connection, effect: Claimed) -> Tries:
     """What the tries before this one leave open. Who revives what was given up wants it sent, whatever was before."""
     failed = died = since = 0
     waited = False
+    unsettled: datetime | None = None
     began: list[datetime] = []
     number, at = 1, effect.created_at
     for row in conn.execute(_TRIES, {"b_effect": effect.id}):
@@ -67,17 +72,21 @@ def tries_of(conn: Connection, effect: Claimed) -> Tries:
             died += row.number - number
             began.append(at)
         number, at = row.number + 1, row.finished_at
+        if row.reason != UNSETTLED:
+            unsettled = None
+        elif unsettled is None:
+            unsettled = row.finished_at
         if row.outcome == "dead":
             failed, died, since, waited = 0, 0, 0, False
             began.clear()
         elif row.unsure:
             failed, since = failed + 1, since + waited
             began.append(row.finished_at - timedelta(seconds=row.seconds))
-        waited = waited or (row.outcome == "retry" and row.reason == MAYBE_DELIVERED)
+        waited = waited or (row.outcome != "dead" and row.reason == MAYBE_DELIVERED)
     if effect.attempts > number:
         died += effect.attempts - number
         began.append(at)
-    return Tries(failed, died, min(began, default=effect.created_at), waited, since)
+    return Tries(failed, died, min(began, default=effect.created_at), waited, since, unsettled)
 
 
 _IN_TIME = _attempt.c.finished_at >= bindparam("b_since", type_=_attempt.c.finished_at.type)
@@ -86,6 +95,17 @@ _TAKEN = and_(
     _attempt.c.outcome == "done",
     func.coalesce(_attempt.c.unsure, True).is_(False),
     _attempt.c.finished_at == _dispatch.c.sent_at,
+)
+# Those that are not ended, and those that ended since, each by the index of what became of dispatches. Of all that a
+# backend was told in ninety days that reads what was tried in the last minutes. The kind stands in the text, as there.
+_one = _effect.alias("one")
+_THEIRS = select(_one.c.id).where(
+    _one.c.kind == bindparam("dispatch_kind", Kind.DISPATCH.value, literal_execute=True),
+    _one.c.subject == bindparam("b_backend"),
+)
+_TRIED_SINCE = union_all(
+    _THEIRS.where(_one.c.finished_at.is_(None)),
+    _THEIRS.where(_one.c.finished_at >= bindparam("b_since", type_=_one.c.finished_at.type)),
 )
 _OTHERS = (
     select(
@@ -100,18 +120,11 @@ _OTHERS = (
         func.sum(case((_TAKEN, 1), else_=0)).label("proven"),
     )
     .select_from(
-        _dispatch.join(
-            _effect, and_(_effect.c.kind == Kind.DISPATCH.value, _effect.c.subject_id == _dispatch.c.id)
-        ).outerjoin(_attempt, _attempt.c.effect_id == _effect.c.id)
+        _effect.join(_dispatch, _dispatch.c.id == _effect.c.subject_id).outerjoin(
+            _attempt, _attempt.c.effect_id == _effect.c.id
+        )
     )
-    .where(
-        _dispatch.c.backend == bindparam("b_backend"),
-        _dispatch.c.id != bindparam("b_id"),
-        or_(
-            _effect.c.finished_at.is_(None),
-            _effect.c.finished_at >= bindparam("b_since", type_=_attempt.c.finished_at.type),
-        ),
-    )
+    .where(_effect.c.id.in_(_TRIED_SINCE), _dispatch.c.id != bindparam("b_id"))
     .group_by(_dispatch.c.id, _effect.c.id)
 )
 

@@ -17,6 +17,7 @@ from relay.deciding.effects import Kind
 from relay.deciding.plan import Decision, HeadState, Purpose
 from relay.store import circuits
 from relay.store.checks import CheckTerms
+from relay.store.doubts import MAYBE_DELIVERED
 from relay.store.outbox import dead_of
 from relay.store.reviving import revive_dispatches
 from relay.store.tables import Change, Dispatch, Effect
@@ -28,8 +29,8 @@ _effect = Effect.__table__  # type: ignore[attr-defined]
 #: How long a due probe waits for a dispatch of its own accord before a dead letter is taken for it.
 GRACE = timedelta(minutes=2)
 
-#: What another try would not mend, whatever has become of the backend.
-HOPELESS = ("payload_too_large", "event_type", "identity_changed")
+#: What another try would not mend, whatever has become of the backend; or only a person may decide on.
+HOPELESS = ("payload_too_large", "event_type", "identity_changed", MAYBE_DELIVERED)
 
 
 def bring_back(conn: Connection, terms: CheckTerms, now: datetime) -> tuple[RepoName, ...]:

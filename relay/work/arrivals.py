@@ -6,20 +6,32 @@ import asyncio
 from datetime import timedelta
 
 from relay.clock import Now
-from relay.deciding.arrival import BLIND_TRIES, CLOCKS, LATE, UNSEEN_WAIT, Arrival, Started, what_runs_say
+from relay.deciding.arrival import (
+    BLIND_TRIES,
+    CLOCKS,
+    LATE,
+    UNSEEN_WAIT,
+    UNSETTLED_WAIT,
+    Arrival,
+    Started,
+    what_runs_say,
+)
 from relay.github.errors import Forbidden, Invalid, RetryLater
 from relay.github.port import GitHub
 from relay.store.claiming import Claimed
 from relay.store.dispatching import ToSend
-from relay.store.doubts import MAYBE_DELIVERED, Tries, siblings_of, tries_of
+from relay.store.doubts import MAYBE_DELIVERED, UNSETTLED, Tries, siblings_of, tries_of
 from relay.store.engine import Store
 from relay.work.schedule import UNSURE
+from relay.work.verdicts import NotYetError
 
 _UNSAID = "GitHub failed after it had been sent {count} times, and its runs do not say whether it arrived"
 
-
 #: GitHub tells when a run was created in whole seconds.
 _WHOLE_SECONDS = timedelta(seconds=2)
+#: How long one look may take. What is left of a try's time must do for sending, or a slow look would count as a try
+#: that may have arrived.
+LOOK_SECONDS = 20.0
 
 
 class MaybeDeliveredError(Exception):
@@ -29,14 +41,17 @@ class MaybeDeliveredError(Exception):
 class Arrivals:
     """Asks for evidence of a dispatch. It holds nothing between two of them.
 
-    ``scale`` shortens its times, as it does the retry schedule.
+    ``scale`` shortens its times, as it does the retry schedule; ``look_seconds`` is the patience with one look.
     """
 
-    def __init__(self, *, store: Store, github: GitHub, now: Now, scale: float = 1.0) -> None:
+    def __init__(
+        self, *, store: Store, github: GitHub, now: Now, scale: float = 1.0, look_seconds: float = LOOK_SECONDS
+    ) -> None:
         self._store = store
         self._github = github
         self._now = now
         self._scale = scale
+        self._look_seconds = look_seconds
 
     async def arrived(self, effect: Claimed, sent: ToSend) -> bool:
         """Did an earlier try take effect although we never heard so? False: it may be sent once more.
@@ -53,10 +68,22 @@ class Arrivals:
         mostly ends. Then it is sent once more and, if that is no clearer, given up with its reason. A process that
         died does not count there: of all it had claimed, hardly anything was just being sent.
 
-        Raises RetryLater to have it wait that hour, MaybeDeliveredError to have it given up.
+        Raises NotYetError to have it wait, MaybeDeliveredError to have it given up, RetryLater where GitHub does not
+        answer.
         """
         if sent.reported:
             return True
+        try:
+            async with asyncio.timeout(self._look_seconds):
+                return await self._look(effect, sent)
+        except TimeoutError:
+            raise RetryLater(
+                f"GitHub did not say within {self._look_seconds:g} s which runs there are.",
+                ambiguous=False,
+                reason="timeout",
+            ) from None
+
+    async def _look(self, effect: Claimed, sent: ToSend) -> bool:
         since = sent.created_at - timedelta(minutes=5)
         named = await self._github.find_run(sent.address, sent.delivery_id, since)
         if named is True:
@@ -65,10 +92,14 @@ class Arrivals:
         if tries.failed + tries.died < BLIND_TRIES:
             return False
         said = Arrival.UNKNOWN if named is None else await self._count(sent, tries)
-        if said is Arrival.UNSETTLED:
+        now = self._now()
+        if said is Arrival.UNSETTLED and now < (tries.unsettled_since or now) + UNSETTLED_WAIT * self._scale:
             # Others went out a moment ago, as they do when GitHub is back: that is no reason to wait for an hour.
-            await asyncio.sleep((UNSURE * self._scale * 1.5).total_seconds())
-            said = await self._count(sent, tries)
+            raise NotYetError(
+                "Others were sent to the backend a moment ago, whose runs do not show yet.",
+                reason=UNSETTLED,
+                at=now + UNSURE * self._scale * 1.5,
+            )
         if said in {Arrival.UNKNOWN, Arrival.UNSETTLED}:
             self._weigh(tries)
         return said is Arrival.ARRIVED
@@ -103,9 +134,8 @@ class Arrivals:
                 f"{said}. Look at the backend's runs, and redeliver the webhook if there is none."
             )
         if not tries.waited:
-            raise RetryLater(
+            raise NotYetError(
                 f"{said}. It is sent once more, later.",
-                ambiguous=False,
                 reason=MAYBE_DELIVERED,
-                retry_at=self._now() + UNSEEN_WAIT * self._scale,
+                at=self._now() + UNSEEN_WAIT * self._scale,
             )

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from cachetools import TLRUCache
 
 from relay.clock import Now
+from relay.github.errors import GitHubError
 from relay.github.port import Address, GitHub
 from relay.store.dispatching import ToSend
 from relay.store.intake import PathsAnswer
@@ -23,25 +24,46 @@ _NOWHERE = "0" * 40
 _MOVED = "The changed files are not known: the pull request had another head by the time they were listed."
 
 _Key = tuple[int | None, str | None, str | None, str]
+#: None: whoever asked was stopped before there was an answer.
+_Asked = asyncio.Future[PathsAnswer | None]
 
 
 class ChangedFiles:
-    """Asks GitHub, and has whoever asks the same meanwhile or soon after wait for that answer."""
+    """Asks GitHub, and has whoever asks the same meanwhile or soon after wait for that answer.
+
+    The first who asks does so for all, in its own task: that an answer came is known to whoever sent the request.
+    """
 
     def __init__(self, github: GitHub, now: Now) -> None:
         self._github = github
-        self._asked: TLRUCache[_Key, asyncio.Task[PathsAnswer], datetime] = TLRUCache(
+        self._asked: TLRUCache[_Key, _Asked, datetime] = TLRUCache(
             maxsize=_MOST, ttu=lambda _key, _asked, at: at + KEPT, timer=now
         )
 
     async def of(self, at: Address, sent: ToSend) -> PathsAnswer:
         """What this head changes, and whether that is all. Raises GitHubError; a failure is not kept."""
         key = (sent.number, sent.base_ref, sent.base_sha, sent.head_sha)
-        asked = self._asked.get(key)
-        if asked is None or (asked.done() and (asked.cancelled() or asked.exception() is not None)):
-            asked = self._asked[key] = asyncio.ensure_future(self._ask(at, sent))
-        # One who gives up does not take the answer from the others.
-        return await asyncio.shield(asked)
+        while (asked := self._asked.get(key)) is not None:
+            # One who gives up does not take the answer from the others.
+            if (answer := await asyncio.shield(asked)) is not None:
+                return answer
+        return await self._ask_for_all(key, at, sent)
+
+    async def _ask_for_all(self, key: _Key, at: Address, sent: ToSend) -> PathsAnswer:
+        asked = self._asked[key] = asyncio.get_running_loop().create_future()
+        try:
+            answer = await self._ask(at, sent)
+        except BaseException as error:
+            if self._asked.get(key) is asked:
+                del self._asked[key]
+            if isinstance(error, GitHubError):
+                asked.set_exception(error)
+                asked.exception()  # Perhaps nobody waits for it, which is no fault to be warned of.
+            else:
+                asked.set_result(None)
+            raise
+        asked.set_result(answer)
+        return answer
 
     async def _ask(self, at: Address, sent: ToSend) -> PathsAnswer:
         if sent.number is None:

@@ -1,8 +1,8 @@
 """The worker: claims effects that are due, has them performed, and notes how each ended.
 
 It decides nothing about what an effect means. A performer turns a claimed effect into work that returns what is to be
-noted with it in the same transaction; an error is classified into one of three ways on (again later, rest the
-account, give up), and whatever else is raised counts as our own fault: logged with its traceback and tried again.
+noted with it in the same transaction; an error is classified into one of four ways on (again, later, rest the account,
+give up), and whatever else is raised counts as our own fault: logged with its traceback and tried again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 from sqlalchemy import Connection
 
 from relay.clock import Now
-from relay.deciding.circuits import Pace, State
+from relay.deciding.circuits import Pace
 from relay.deciding.effects import Kind
 from relay.store import outbox
 from relay.store.circuits import Turned
@@ -28,10 +28,12 @@ from relay.store.outbox import Claimed, Claims, Ended
 from relay.traffic import Traffic
 from relay.work.hud_places import HudPlaces
 from relay.work.schedule import counted, next_try
+from relay.work.turned import tell_log
 from relay.work.verdicts import (
     Again,
     GiveUp,
     Job,
+    Later,
     Note,
     NoWitness,
     Observer,
@@ -42,7 +44,7 @@ from relay.work.verdicts import (
     write_notes,
 )
 
-__all__ = ["JOB_SECONDS", "STORE_REST", "Again", "GiveUp", "Job", "Note", "Rest", "Verdict", "Worker"]
+__all__ = ["JOB_SECONDS", "STORE_REST", "Again", "GiveUp", "Job", "Later", "Note", "Rest", "Verdict", "Worker"]
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +118,7 @@ class Worker:
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
         self._finished: list[_Finished] = []
-        self._noting = 0
+        self._noting, self._kept = 0, False
         self._hud_places = HudPlaces()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = self._drained = False
@@ -178,7 +180,8 @@ class Worker:
         began = time.perf_counter()
         self._work.clear()
         # What has ended and is not noted counts as well: a crash would repeat it, so it must not become ever more.
-        free = self._most - len(self._tasks) - len(self._finished) - self._noting
+        # And where the database was away for longer than a lease, a claim would bring back what has been done.
+        free = 0 if self._kept else self._most - len(self._tasks) - len(self._finished) - self._noting
         claimed = Claims()
         if free > 0:
             claim = partial(outbox.claim, owner=self.name, count=free, pace=self._pace())
@@ -271,7 +274,8 @@ class Worker:
             seconds = time.perf_counter() - began
             return Ended(effect, "limited", seconds, "store_unreachable", str(error), due=due), None
         except TimeoutError:
-            late = Again("too_slow", f"It was not done within {self._job_seconds:g} s.", down=True, unsure=True)
+            detail = f"It was not done within {self._job_seconds:g} s."
+            late = Again("too_slow", detail, down=True, unsure=self._witness.sent())
             return self._judged(effect, late, time.perf_counter() - began)
         except Exception as error:  # Every failure must end on the row, or the effect would be lost.
             verdict = self._performer.judge(error)
@@ -293,6 +297,8 @@ class Worker:
             until = verdict.until
             end = said("limited", due=until, resting=until, named=verdict.named, not_before=until)
             return end, self._performer.put_back(effect)
+        if isinstance(verdict, Later):
+            return said("limited", due=verdict.at, not_before=verdict.at), self._performer.put_back(effect)
         if isinstance(verdict, Again):
             due = self._next_try(effect, verdict)
             answered = not verdict.down and self._answered(effect)
@@ -330,19 +336,21 @@ class Worker:
                 await asyncio.sleep(GATHER_SECONDS)
 
     async def _note(self, batch: Sequence[_Finished]) -> None:
-        notes = {finished.end.effect.id: finished.note for finished in batch}
+        notes = {finished.end.of_try: finished.note for finished in batch}
         ends = [finished.end for finished in batch]
         pace, sparing = self._pace(), self._witness.take_sparing()
 
         def unit(conn: Connection) -> tuple[Turned, ...]:
             now = self._now()
             held = outbox.finish(conn, ends, owner=self.name, now=now)
-            write_notes(conn, [note for end in held if (note := notes[end.effect.id]) is not None], now)
+            write_notes(conn, [note for end in held if (note := notes[end.of_try]) is not None], now)
             return outbox.conclude(conn, held, now, pace=pace, sparing=sparing)
 
         try:
-            for turned in await self._store.write(unit):
-                _tell(turned)
+            noted = await self._store.write(unit)
+            self._kept = False
+            for turned in noted:
+                tell_log(turned)
         except StoreDownError as error:
             log.error("endings_not_noted", effects=len(batch), error=str(error))
             await self._keep(batch)
@@ -366,7 +374,7 @@ class Worker:
             self._last_tries -= 1
             if self._last_tries < 0:
                 return
-        self._finished = [*batch, *self._finished]
+        self._finished, self._kept = [*batch, *self._finished], True
         await asyncio.sleep(KEEP_SECONDS)
         self._ended.set()
 
@@ -382,13 +390,3 @@ class Worker:
         if end.outcome == "done":
             end, note = self._judged(end.effect, Again("internal_error", "its outcome could not be noted"), end.seconds)
         await self._note([_Finished(end, note)])
-
-
-def _tell(turned: Turned) -> None:
-    """Tell the log of a circuit that opened or closed; that failures are being counted is nobody's news."""
-    shut = (State.OPEN, State.OFF)
-    said = {"circuit": turned.key, "since": turned.since, "reason": turned.reason, "detail": turned.detail}
-    if turned.after in shut:
-        log.warning("circuit_off" if turned.after is State.OFF else "circuit_open", **said)
-    elif turned.before in shut:
-        log.info("circuit_closed", **said)

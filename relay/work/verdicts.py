@@ -74,6 +74,24 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """Its time has not come: nothing was tried, which is no failure and says nothing of whom it would have gone to."""
+
+    reason: str
+    detail: str
+    at: datetime
+
+
+class NotYetError(Exception):
+    """What it needs is not known yet, and will be by then. Whoever performs an effect raises it to have it put back."""
+
+    def __init__(self, detail: str, *, reason: str, at: datetime) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """Trying again is pointless until somebody changes something. ``refused``: GitHub said so, and not we."""
 
@@ -82,7 +100,7 @@ class GiveUp:
     refused: bool = False
 
 
-Verdict = Again | Rest | GiveUp
+Verdict = Again | Rest | Later | GiveUp
 
 
 class Performer(Protocol):
@@ -120,6 +138,10 @@ class Witness(Protocol):
         """Whether the task that runs just now had an answer."""
         ...
 
+    def sent(self) -> bool:
+        """Whether the task that runs just now sent anything that may have had an effect."""
+        ...
+
     def take_sparing(self) -> Mapping[str, datetime]:
         """Accounts whose hour of requests is nearly used up, and until when. Each is told once."""
         ...
@@ -130,6 +152,10 @@ class NoWitness:
 
     def reached(self) -> bool:
         """Always."""
+        return True
+
+    def sent(self) -> bool:
+        """Who can tell?"""
         return True
 
     def take_sparing(self) -> Mapping[str, datetime]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from datetime import timedelta
 
@@ -330,3 +332,24 @@ async def test_the_payload_limit_counts_characters(client: GitHubClient, github:
     await client.dispatch(Address(NPU), "push", payload)
 
     assert 1 == len(github.calls("POST", "/dispatches"))
+
+
+async def test_whether_anything_went_out_is_known_to_the_task_that_sent_it(
+    client: GitHubClient, github: StandIn
+) -> None:
+    """One that is stopped while it waits for a token, or only looks, leaves no doubt; one that sends does."""
+    github.will("POST", "/app/installations/50/access_tokens", httpx2.ConnectError("x"), httpx2.ConnectError("x"))
+
+    async def left_a_doubt() -> bool:
+        with contextlib.suppress(RetryLater):
+            await client.dispatch(Address(NPU), "push", b"{}")
+        return client.witness.sent()
+
+    async def looked() -> bool:
+        await client.locate(Address(NPU), fresh=True)
+        return client.witness.sent()
+
+    assert not await asyncio.create_task(left_a_doubt())
+    assert not await asyncio.create_task(looked())
+    github.will("POST", DISPATCHES, httpx2.ReadTimeout("x"))
+    assert await asyncio.create_task(left_a_doubt())

@@ -42,6 +42,7 @@ from relay.store.tables import Backend, Change, Dispatch, Effect, metadata
 from relay.work.allowlist import lowered
 from relay.work.arrivals import Arrivals
 from relay.work.cancel import RunCanceller
+from relay.work.changed_files import ChangedFiles
 from relay.work.commands import CommandRunner
 from relay.work.comments import CommentReconciler
 from relay.work.observe import Observer
@@ -101,6 +102,7 @@ class History:
                 now=clock.now,
                 listed=lambda: self.allowlist,
             ),
+            changed_files=ChangedFiles(self.github, clock.now),
             comments=CommentReconciler(store=store, github=self.github, terms=TERMS, now=clock.now),
             observer=self._observer,
             commands=CommandRunner(

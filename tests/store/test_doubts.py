@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import insert
 
 from relay.deciding.arrival import Sibling
 from relay.deciding.effects import Kind
 from relay.store.claiming import Claimed
-from relay.store.doubts import Tries, siblings_of, tries_of
+from relay.store.doubts import MAYBE_DELIVERED, UNSETTLED, Tries, siblings_of, tries_of
 from relay.store.engine import Store
 from relay.store.tables import Attempt, Change, Dispatch, Effect
 
@@ -54,10 +55,10 @@ def put(
         "due": NOW,
     }
     owed |= {"subject_id": number, "state": effect, "attempts": claims, "created_at": NOW}
-    owed |= {"finished_at": ended if effect in {"done", "dead"} else None}
+    owed |= {"subject": planned["backend"], "finished_at": ended if effect in {"done", "dead"} else None}
     noted: list[dict[str, Any]] = [
         {"effect_id": number, "number": place, "finished_at": NOW + timedelta(minutes=at), "seconds": 6.0}
-        | {"outcome": outcome, "unsure": unsure, "reason": reason if outcome == "retry" else ""}
+        | {"outcome": outcome, "unsure": unsure, "reason": "" if unsure or outcome == "done" else reason}
         for place, at, outcome, unsure in tries
     ]
 
@@ -101,12 +102,23 @@ def test_what_was_given_up_and_revived_begins_anew(store: Store) -> None:
     assert Tries(1, 0, NOW + timedelta(minutes=8, seconds=54), waited=False) == left_open(store, effect)
 
 
-def test_a_wait_is_known_afterwards(store: Store) -> None:
+@pytest.mark.parametrize("outcome", ["limited", "retry"], ids=["now", "as versions before noted it"])
+def test_a_wait_is_known_afterwards(store: Store, outcome: str) -> None:
     """It is waited for once; what was tried before and what after it is not the same."""
-    effect = put(store, 1, (1, 1, "retry", False), (2, 9, "retry", True), reason="maybe_delivered")
+    effect = put(store, 1, (1, 1, outcome, False), (2, 9, "retry", True), reason=MAYBE_DELIVERED)
     found = left_open(store, effect)
 
     assert (True, 1, 1) == (found.waited, found.failed, found.since)
+
+
+def test_since_when_others_hide_it_is_known(store: Store) -> None:
+    """From the first such look on, without anything else in between."""
+    looks = ((2, 4, "limited", False), (3, 5, "limited", False))
+    effect = put(store, 1, (1, 1, "retry", True), *looks, reason=UNSETTLED)
+    again = put(store, 2, (1, 1, "limited", False), (2, 2, "done", False), (3, 5, "limited", False), reason=UNSETTLED)
+
+    assert NOW + 4 * MINUTE == left_open(store, effect).unsettled_since
+    assert NOW + 5 * MINUTE == left_open(store, again).unsettled_since
 
 
 def test_others_count_by_what_they_may_have_started_meanwhile(store: Store) -> None:

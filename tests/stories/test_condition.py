@@ -85,6 +85,7 @@ def test_each_hop_of_a_pull_request_is_measured(each_world: World) -> None:
     deaf.wait_for_runs()
     world.idle()
     backend.callback(run, "in_progress")
+    world.pass_time(timedelta(seconds=5))  # A check is written every few seconds at most.
     world.idle()
     world.pass_time(timedelta(minutes=20))
 

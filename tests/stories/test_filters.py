@@ -123,6 +123,23 @@ def test_files_are_asked_for_once_for_all_backends(world: World) -> None:
     assert 2 == len(world.sim.log.of("GET", f"/pulls/{pr.number}/files"))
 
 
+def test_one_broken_answer_for_all_backends_is_no_reason_to_hold_gates_back(world: World) -> None:
+    """Six wait for the same list; that GitHub fails once says as little of upstream's account as it ever does."""
+    picky = [world.backend(f"org/picky{number}", "L4", SILENT, paths=["src/**"]) for number in range(6)]
+    world.start()
+    fault = world.sim.faults.add(Fault(Kind.SERVER_ERROR, FILES, times=1))
+
+    world.up.open_pull_request(files=["src/a.py"])
+    world.settled(lambda: world.sim.faults.met(fault) == 1, "a failure")
+    other = world.up.open_pull_request(files=["src/b.py"])
+
+    world.up.wait_for_check(other.head_sha, "crcr/gate")
+    for _ in range(3):
+        world.pass_time(timedelta(seconds=13))
+        world.idle()
+    assert [2] * 6 == [len(backend.dispatches) for backend in picky]
+
+
 @pytest.mark.slow
 def test_files_of_a_head_that_came_meanwhile_do_not_decide_for_the_one_before(each_world: World) -> None:
     """GitHub lists the files of the newest head; one that is pushed back to would be green without its test."""
@@ -150,17 +167,19 @@ def test_files_of_a_head_that_came_meanwhile_do_not_decide_for_the_one_before(ea
     assert world.up.checks(second)["crcr/gate"].conclusion is None
 
 
-def test_files_that_never_come_are_not_waited_for_until_it_is_too_late(world: World) -> None:
-    """GitHub fails for good on some diffs; the backend is told while its result can still count."""
-    picky = world.backend("org/picky", "L1", SILENT, paths=["backends/npu/**"])
+@pytest.mark.parametrize("count", [1, 6], ids=["one backend", "enough to shut the account"])
+def test_files_that_never_come_are_not_waited_for_until_it_is_too_late(world: World, count: int) -> None:
+    """GitHub fails for good on some diffs; the backends are told while their results can still count."""
+    every = [world.backend(f"org/picky{number}", "L1", SILENT, paths=["backends/npu/**"]) for number in range(count)]
     world.start()
     world.sim.faults.add(Fault(Kind.SERVER_ERROR, FILES, times=None))
 
     world.up.open_pull_request(files=["docs/index.md"])
-    for seconds in (13, 73, 361, 1081):
+    for seconds in (13, 73, 361, *[121] * 9):
         world.pass_time(timedelta(seconds=seconds))
+        world.hushed(0.1)
 
-    assert 1 == len(picky.wait_for_runs())
+    assert [1] * count == [len(picky.wait_for_runs()) for picky in every]
 
 
 def test_a_pull_requests_life_reaches_the_backend_in_order(each_world: World) -> None:

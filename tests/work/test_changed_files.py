@@ -25,12 +25,14 @@ class Counting:
 
     def __init__(self, failures: int = 0) -> None:
         self.asked: list[object] = []
+        self.tasks: list[object] = []
         self._failures = failures
         self.head = "1"
 
     async def changed_paths(self, of: Address, number: int) -> ChangedPaths:
         """The same two files, whatever is asked for."""
         self.asked.append(number)
+        self.tasks.append(asyncio.current_task())
         await asyncio.sleep(0.01)
         if self._failures:
             self._failures -= 1
@@ -81,6 +83,31 @@ async def test_a_failure_is_everybodys_and_is_not_kept() -> None:
 
     assert [RetryLater] * 3 == [type(one) for one in failed]
     assert ("a", "b") == (await files.of(AT, head())).paths
+    assert [7, 7] == github.asked
+
+
+async def test_the_answer_is_heard_by_who_asked() -> None:
+    """What the request says of the account is known to the task that sent it, so no other may send it."""
+    github = Counting()
+    files = ChangedFiles(github, lambda: NOW)  # type: ignore[arg-type]
+
+    tasks = [asyncio.ensure_future(files.of(AT, head())) for _ in range(2)]
+    await asyncio.gather(*tasks)
+
+    assert [tasks[0]] == github.tasks
+
+
+async def test_one_who_is_stopped_while_it_asks_leaves_it_to_the_next() -> None:
+    """Its time was up before GitHub's answer came; the others' was not."""
+    github = Counting()
+    files = ChangedFiles(github, lambda: NOW)  # type: ignore[arg-type]
+    stopped = asyncio.ensure_future(files.of(AT, head()))
+    others = [asyncio.ensure_future(files.of(AT, head())) for _ in range(2)]
+    await asyncio.sleep(0.001)
+
+    stopped.cancel()
+
+    assert [("a", "b")] * 2 == [(await one).paths for one in others]
     assert [7, 7] == github.asked
 
 
