@@ -48,7 +48,15 @@ def _users_of_file(url: URL) -> str | None:
             alone.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.OperationalError as error:
             # Any other trouble with the file is told by whoever opens it next, and better.
-            return "another process" if error.sqlite_errorcode == sqlite3.SQLITE_BUSY else None
+            return "another process" if _is_busy(error) else None
         except sqlite3.DatabaseError:
             return None
     return None
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else has the file, whatever for: the low byte says so, the others why.
+
+    https://www.sqlite.org/rescode.html#primary_result_codes_versus_extended_result_codes
+    """
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -34,3 +39,42 @@ def test_a_line_that_only_listens_is_one_of_ours(postgres_url: str) -> None:
             found = users_of(postgres_url)
 
             assert f"session {line.info.backend_pid} from" in (found or "")
+
+
+#: Holds what SQLite holds while it makes a log's index anew after a crash: https://www.sqlite.org/walformat.html#locks
+_RECOVERING = """
+import fcntl, sys
+with open(sys.argv[1], "w+b") as index:
+    index.truncate(32768)
+    fcntl.lockf(index, fcntl.LOCK_SH, 1, 128)
+    fcntl.lockf(index, fcntl.LOCK_EX, 3, 120)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def recovering(path: Path) -> Iterator[str]:
+    """Another process is just doing that; gives the database's URL."""
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("PRAGMA journal_mode=WAL")
+        made.execute("CREATE TABLE one (two)")
+    command = [sys.executable, "-c", _RECOVERING, f"{path}-shm"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert b"held\n" == other.stdout.readline()
+        yield f"sqlite:///{path}"
+        other.communicate()
+
+
+def test_a_file_that_a_service_is_just_recovering_is_in_use(tmp_path: Path) -> None:
+    """It was killed and starts again: SQLite calls the file busy by another number than usual."""
+    with recovering(tmp_path / "one.db") as url:
+        found = users_of(url)
+    path = tmp_path / "two.db"
+    connected = closing(sqlite3.connect(path, timeout=0))
+    with recovering(path), connected as third, pytest.raises(sqlite3.OperationalError) as raised:
+        third.execute("PRAGMA journal_mode=DELETE")
+
+    assert ("another process", sqlite3.SQLITE_BUSY_RECOVERY) == (found, raised.value.sqlite_errorcode)
+    assert users_of(url) is None
