@@ -119,6 +119,11 @@ def _copy_rows_out(source: Engine, partial: Path) -> None:
     """All rows as one transaction sees them, into tables of the same revision."""
     with source.connect().execution_options(isolation_level="REPEATABLE READ") as conn, conn.begin():
         found = schema.revision(conn)
+        if schema.is_newer(found):
+            raise BackupError(
+                f"this database is at schema {found}, which this version does not know; take the backup with "
+                "the version that migrated it"
+            )
         if found != schema.newest():
             raise BackupError(
                 f"this database is at schema {found}, and this version copies {schema.newest()}; run `crcr db migrate`"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, insert, select, text
 
 from relay.store import schema
 from relay.store.backup import LEAP, BackupError, back_up, restore, vacuum
@@ -262,6 +262,26 @@ def test_a_backup_of_a_newer_schema_is_refused(sqlite_template: Path, tmp_path: 
         restore(f"sqlite:///{tmp_path / 'target.db'}", file, who="ada", now=NOW)
 
     assert not (tmp_path / "target.db").exists()
+
+
+@pytest.mark.postgres
+def test_a_schema_that_is_newer_is_backed_up_by_the_version_that_made_it(postgres_url: str, tmp_path: Path) -> None:
+    """After going back a version there is nothing to migrate here: that advice would lead nowhere."""
+    engine = make_engine(postgres_url)
+
+    def is_at(revision: str | None) -> None:
+        with engine.begin() as conn:
+            conn.execute(text("UPDATE alembic_version SET version_num = :at"), {"at": revision})
+
+    is_at("9999")
+    try:
+        with pytest.raises(BackupError, match=r"at schema 9999.* take the backup with the version that migrated it"):
+            back_up(postgres_url, tmp_path / "backup.db")
+    finally:
+        is_at(schema.newest())
+        engine.dispose()
+
+    assert [] == list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
