@@ -1,7 +1,7 @@
 """The capability a dispatch carries: it binds a callback to that one dispatch, and says nothing about who calls.
 
 It is derived from the dispatch's id and a relay key and never stored, so a leak of the database leaks none. The first
-key signs, all verify, which is how a key is rotated.
+key signs, all verify, which is how a key is rotated. A key that was made for want of any verifies behind those.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ _PREFIX = "crcr1"
 
 
 class CapabilityKeys:
-    """Keys in force, newest first, which may be replaced while the service runs. They never show in ``repr``."""
+    """Keys in force, newest first, which may be replaced while the service runs. They never show in ``repr``.
 
-    __slots__ = ("_keys",)
+    ``kept`` is one that verifies whatever they are replaced by, and never signs.
+    """
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
+    __slots__ = ("_kept", "_keys")
+
+    def __init__(self, keys: Sequence[bytes], kept: bytes | None = None) -> None:
         self._keys = _checked(keys)
+        self._kept = () if kept is None else (kept,)
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> CapabilityKeys:
+    def of(cls, texts: Sequence[str], kept: str | None = None) -> CapabilityKeys:
         """Keys from their texts. Raises ValueError for a short one or none."""
-        return cls([text.encode() for text in texts])
+        return cls([text.encode() for text in texts], None if kept is None else kept.encode())
 
     def renew(self, texts: Sequence[str]) -> None:
         """Put other keys in force. Raises ValueError for a short one or none, and changes nothing then."""
@@ -44,7 +48,7 @@ class CapabilityKeys:
         if str(dispatch_id) != number:  # A capability has one form, so that two texts are never the same one.
             return None
         # All keys are tried whatever the first says, so that the time taken tells nothing of which key fitted.
-        fits = [hmac.compare_digest(_mac(key, dispatch_id), mac) for key in self._keys]
+        fits = [hmac.compare_digest(_mac(key, dispatch_id), mac) for key in (*self._keys, *self._kept)]
         return dispatch_id if any(fits) else None
 
     def __repr__(self) -> str:

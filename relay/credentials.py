@@ -84,14 +84,20 @@ def load_apps(settings: Settings, read: Callable[[str], RSAPrivateKey] = read_ke
 def capability_keys(settings: Settings, store: Store, now: Now) -> CapabilityKeys:
     """The keys of the settings, else one that is made once and kept in the store.
 
+    The kept one goes on verifying once there are others: runs that were told by it may still be on their way.
+
     Raises SettingsError for one that cannot be used.
     """
     texts = [key.get_secret_value() for key in settings.secret_keys]
-    if not texts:
+    if texts:
+        found = store.read_now(lambda conn: documents.load(conn, documents.CAPABILITY_KEY))
+        kept = None if found is None else found.body
+    else:
         fresh = secrets.token_urlsafe(48)
-        texts = [store.write_now(lambda conn: documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now()))]
+        kept = store.write_now(lambda conn: documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now()))
+        texts = [kept]
     try:
-        return CapabilityKeys.of(texts)
+        return CapabilityKeys.of(texts, kept)
     except ValueError as error:
         raise SettingsError(f"CRCR_{error}") from None
 

@@ -96,6 +96,23 @@ def test_the_first_key_signs_and_all_verify(world: World) -> None:
     assert backend.callback(after, "completed", "success").status == 200
 
 
+def test_the_first_key_that_is_set_shuts_nobody_out(world: World) -> None:
+    """Until then the relay signed by a key of its own making: a backend that was told by that one reports as before."""
+    backend = world.backend("org/l2", "L2", BY_HAND)
+    world.start()
+    world.up.open_pull_request()
+    (before,) = backend.wait_for_runs()
+    world.idle()
+    world.stop()
+
+    from_file(world, "secret_keys", NEW)
+    world.start()
+    assert world.relay is not None
+
+    assert CapabilityKeys.of([NEW]).issue(1) == world.relay.credentials.keys.issue(1)
+    assert 200 == backend.callback(before, "in_progress").status
+
+
 def test_a_new_private_key_speaks_for_the_app(world: World) -> None:
     """An admin makes a second key at GitHub, puts it in place, and deletes the first."""
     backend = world.backend("org/l2", "L2", BY_HAND)
