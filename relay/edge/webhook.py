@@ -16,7 +16,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from allowlist.model import Allowlist
+from allowlist.model import Allowlist, RepoName
 from relay.check_terms import terms_of
 from relay.clock import Now
 from relay.deciding.events import (
@@ -220,13 +220,15 @@ class _WebhookEdge:
         except BadEventError as error:
             faults = [FieldFault(fault.field, fault.rule, fault.fix) for fault in error.faults]
             raise ProblemError(422, "event_malformed", f"The {name} event cannot be read.", faults=faults) from None
-        event = self._of_our_app(event)
+        event = self._of_ours(self._of_our_app(event))
         if isinstance(event, Ignored):
             return _ignored(delivery_id, event.reason_code, event.detail), "ignored"
         if isinstance(event, PingEvent):
             return _pong(delivery_id, event), "ignored"
         received = Received(delivery_id, name, trim(name, raw))
         recorded = await self._record(event, received)
+        if isinstance(recorded, Ignored):
+            return _ignored(delivery_id, recorded.reason_code, recorded.detail), "ignored"
         if recorded.planned:
             self._wake()
         _log.info(
@@ -251,7 +253,13 @@ class _WebhookEdge:
             return Ignored("app_unwanted", f"this check is of app {event.app_id}, and not ours to run again")
         return event
 
-    async def _record(self, event: Event, received: Received) -> Recorded:
+    def _of_ours(self, event: Event | Ignored) -> Event | Ignored:
+        """An app may be installed for other reasons than ours, and who did so is not for everybody to read here."""
+        if isinstance(event, InstallationEvent) and not _names_ours(event, self._allowlist(), self._upstream):
+            return Ignored("repository_unwanted", "this installation names neither a listed backend nor upstream")
+        return event
+
+    async def _record(self, event: Event, received: Received) -> Recorded | Ignored:
         allowlist, now = self._allowlist(), self._now()
         if isinstance(event, InstallationEvent):
             installation = event
@@ -295,6 +303,14 @@ class _WebhookEdge:
             ),
             waited_for=True,
         )
+
+
+def _names_ours(event: InstallationEvent, allowlist: Allowlist, upstream: RepoName) -> bool:
+    """Whether it concerns a listed backend or upstream; one that names no repository speaks of its whole account."""
+    ours = {upstream, *(entry.repo for entry in allowlist.entries)}
+    if event.repositories:
+        return any(repository.name in ours for repository in event.repositories)
+    return event.account in {repo.owner for repo in ours}
 
 
 async def _aside(body: bytes, work: Callable[[], _T]) -> _T:

@@ -15,11 +15,11 @@ from sqlalchemy import ColumnElement, Connection, not_, or_, select, update
 from allowlist.model import Allowlist, RepoName
 from relay.deciding import effects
 from relay.deciding.effects import Kind
-from relay.deciding.events import RepositoryEvent
+from relay.deciding.events import Ignored, RepositoryEvent
 from relay.deciding.plan import Decision
 from relay.github.port import Located
 from relay.store.checks import CheckTerms
-from relay.store.dispatching import note_backend_error
+from relay.store.dispatching import address_of, note_backend_error
 from relay.store.installing import UPSTREAMS
 from relay.store.intake import Received, Recorded, note_delivery, note_plan
 from relay.store.outbox import dead_of, enqueue, revive
@@ -53,10 +53,17 @@ def record_repository(
     allowlist: Allowlist,
     terms: CheckTerms,
     now: datetime,
-) -> Recorded:
-    """Write down what happened to a repository. It concerns listed repositories only; others are none of ours."""
+) -> Recorded | Ignored:
+    """Write down what happened to a listed repository or to upstream; others are none of ours, and not kept.
+
+    GitHub tells an app of every repository that it is installed on, and the names in our record anybody may read.
+    """
     repos = _known_by(conn, event.id, allowlist)
-    if not note_delivery(conn, received, action=event.action, repository=str(event.name), sender=event.sender, now=now):
+    if not repos and not _is_upstreams(conn, event, terms.upstream):
+        return Ignored("repository_unwanted", "no listed backend is known by this id, and it is not upstream's")
+    # By the name that is listed: what a private repository is called from now on is for its owner to tell.
+    name = str(repos[0] if repos else terms.upstream)
+    if not note_delivery(conn, received, action=event.action, repository=name, sender=event.sender, now=now):
         return Recorded("duplicate", ())
     decisions: tuple[Decision, ...] = ()
     if event.mends:
@@ -80,6 +87,17 @@ def _known_by(conn: Connection, repository_id: int, allowlist: Allowlist) -> tup
     """The listed backends whose repository this is."""
     pinned = conn.execute(select(_backend.c.repo).where(_backend.c.repository_id == repository_id)).scalars().all()
     return tuple(entry.repo for entry in allowlist.entries if str(entry.repo) in pinned)
+
+
+def _is_upstreams(conn: Connection, event: RepositoryEvent, upstream: RepoName) -> bool:
+    """Whether it happened to upstream, under the name that we know or under another one."""
+    return event.name == upstream or address_of(conn, upstream).repository_id == event.id
+
+
+def known_ids(conn: Connection) -> frozenset[int]:
+    """The ids of all repositories that were ever pinned: whatever happens to another one is none of ours."""
+    pinned = select(_backend.c.repository_id).where(_backend.c.repository_id.is_not(None))
+    return frozenset(conn.execute(pinned).scalars())
 
 
 def _back(

@@ -62,6 +62,10 @@ def examples(published: tuple[Example, ...]) -> tuple[Example, ...]:
             raw["repository"]["full_name"] = "Up/Stream"
         if "app_id" in raw.get("installation", {}):
             raw["installation"]["app_id"] = 4
+            raw["installation"]["account"]["login"] = "org"
+            for key in ("repositories", "repositories_added", "repositories_removed"):
+                for repository in raw.get(key, [])[:1]:
+                    repository["full_name"] = "org/xpu"
         if example.event == "pull_request":
             # All of them are of two pull requests and few commits: each becomes one of its own, so that the answer to
             # one does not depend on what came before.

@@ -8,7 +8,7 @@ import pytest
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from relay.deciding.circuits import Circuit, State, backend_key
-from relay.deciding.events import RepositoryEvent
+from relay.deciding.events import Ignored, RepositoryEvent
 from relay.github.port import Located
 from relay.store import circuits
 from relay.store.circuits import Book
@@ -35,7 +35,7 @@ def intake(store: Store, clock: Clock) -> Intake:
     return taken
 
 
-def happens(intake: Intake, action: str, number: int, name: str, delivery_id: str = "R1") -> Recorded:
+def comes(intake: Intake, action: str, number: int, name: str, delivery_id: str = "R1") -> Recorded | Ignored:
     """One webhook about a repository."""
     event = RepositoryEvent(action, number, RepoName.parse(name), "ada")
     received = Received(delivery_id, "repository", "{}")
@@ -43,6 +43,13 @@ def happens(intake: Intake, action: str, number: int, name: str, delivery_id: st
     return intake.store.write_now(
         lambda conn: record_repository(conn, event, received, allowlist=allowlist, terms=TERMS, now=intake.now)
     )
+
+
+def happens(intake: Intake, action: str, number: int, name: str, delivery_id: str = "R1") -> Recorded:
+    """One that is kept."""
+    taken = comes(intake, action, number, name, delivery_id)
+    assert isinstance(taken, Recorded)
+    return taken
 
 
 def given_up(intake: Intake, reason: str = "archived") -> None:
@@ -98,11 +105,15 @@ def test_a_name_is_no_reason(intake: Intake) -> None:
     """Another repository may bear it by now, and one that is not known by id is nobody's."""
     given_up(intake)
 
-    happens(intake, "unarchived", 666, "org/xpu")
-    happens(intake, "unarchived", 667, "org/new", "R2")
-    happens(intake, "archived", 666, "org/xpu", "R3")
+    taken = [
+        comes(intake, "unarchived", 666, "org/xpu"),
+        comes(intake, "unarchived", 667, "org/new", "R2"),
+        comes(intake, "archived", 666, "org/xpu", "R3"),
+    ]
 
+    assert ["repository_unwanted"] * 3 == [one.reason_code for one in taken if isinstance(one, Ignored)]
     assert ([], {}) == (planned(intake), errors(intake))
+    assert [("D1",)] == intake.deliveries("id")
 
 
 def test_what_died_of_something_else_stays_dead(intake: Intake) -> None:
