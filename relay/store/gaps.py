@@ -7,24 +7,31 @@ it on, a gap to whoever takes it up.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
 
 from allowlist.model import Allowlist, Entry, RepoName
 from relay.deciding.gaps import HEALED, Cause, How
 from relay.store.outbox import on_conflict_do_nothing
+from relay.store.tables import Delivery
 from relay.store.tables_gaps import Gap, Listing, Turn
 
 _gap: Any = Gap.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 _listing: Any = Listing.__table__  # type: ignore[attr-defined]
 _turn: Any = Turn.__table__  # type: ignore[attr-defined]
+_delivery: Any = Delivery.__table__  # type: ignore[attr-defined]
+
+_T = TypeVar("_T")
 
 #: Whoever took a gap up and died leaves it to others after so long.
 HELD = timedelta(minutes=10)
+
+#: How many values one statement names. SQLite takes 32,766 and PostgreSQL 65,535; one outage may leave more behind.
+_PORTION = 500
 
 
 # --- Turns -----------------------------------------------------------------------------------------------------------
@@ -70,6 +77,11 @@ def finish_turn(conn: Connection, name: str, mark: datetime, now: datetime) -> N
 def put_off(conn: Connection, name: str, until: datetime) -> None:
     """Let it be due at this time."""
     conn.execute(update(_turn).where(_turn.c.name == name).values(due_at=until))
+
+
+def hasten(conn: Connection, name: str, usual: timedelta, now: datetime) -> None:
+    """Let it be due now, unless it was put off for longer than usual."""
+    conn.execute(update(_turn).where(_turn.c.name == name, _turn.c.due_at <= now + usual).values(due_at=now))
 
 
 # --- Since when an entry asks ----------------------------------------------------------------------------------------
@@ -251,12 +263,10 @@ class OpenDelivery:
 
 def note_failed(conn: Connection, failed: Sequence[FailedDelivery], now: datetime) -> tuple[FailedDelivery, ...]:
     """Write down deliveries that failed; returns those of which nobody had written. Each is asked for but once."""
-    guids = [one.guid for one in failed]
-    known = set(
-        conn.execute(
-            select(_gap.c.subject).where(_gap.c.cause == Cause.DELIVERY_FAILED.value, _gap.c.subject.in_(guids))
-        ).scalars()
-    )
+    known: set[str] = set()
+    for guids in _portions([one.guid for one in failed]):
+        mine = (_gap.c.cause == Cause.DELIVERY_FAILED.value, _gap.c.subject.in_(guids))
+        known.update(conn.execute(select(_gap.c.subject).where(*mine)).scalars())
     new = {one.guid: one for one in failed if one.guid not in known}
     rows = [
         {
@@ -324,6 +334,20 @@ def note_asked(conn: Connection, gap_id: int, now: datetime) -> None:
 
 def not_asked(conn: Connection, gap_ids: Sequence[int], until: datetime | None = None) -> None:
     """It is certain that GitHub was not asked, so somebody may do so, from ``until`` on."""
-    conn.execute(
-        update(_gap).where(_gap.c.id.in_(gap_ids), _gap.c.asked_at.is_(None)).values(asking_at=None, not_before=until)
-    )
+    for ids in _portions(gap_ids):
+        these = (_gap.c.id.in_(ids), _gap.c.asked_at.is_(None))
+        conn.execute(update(_gap).where(*these).values(asking_at=None, not_before=until))
+
+
+def received(conn: Connection, guids: Iterable[str]) -> frozenset[str]:
+    """Those of these deliveries that have reached us, and are kept."""
+    found: set[str] = set()
+    for part in _portions(sorted(set(guids))):
+        found.update(conn.execute(select(_delivery.c.id).where(_delivery.c.id.in_(part))).scalars())
+    return frozenset(found)
+
+
+def _portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """As many at a time as one statement may name."""
+    for start in range(0, len(values), _PORTION):
+        yield values[start : start + _PORTION]

@@ -9,14 +9,14 @@ deliveries tells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
 import structlog
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from relay.clock import Now
 from relay.deciding.events import (
@@ -30,17 +30,16 @@ from relay.deciding.events_asked import CHECK_RUN_ACTIONS, CHECK_SUITE_ACTIONS, 
 from relay.deciding.gaps import HEALED, Cause, How
 from relay.github.errors import GitHubError, Limited, RetryLater
 from relay.github.listed import GitHubLists, HookDeliveries, HookDelivery, Side
+from relay.github.port import Address
 from relay.store import gaps
 from relay.store.checks import CheckTerms
 from relay.store.dispatching import address_of
 from relay.store.engine import Store
 from relay.store.gaps import FailedDelivery, OpenDelivery
 from relay.store.quiet import quiet_until
-from relay.store.tables import Delivery
+from relay.store.repositories import known_ids
 
 log = structlog.get_logger(__name__)
-
-_delivery = Delivery.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 
 #: How many are asked for in one turn. Where more wait, the next turn comes after ``SOON``.
 ASKED_AT_MOST = 40
@@ -136,6 +135,14 @@ class _Reading:
         return _Listed(frozenset(self.through), left, self.newest, self.ended and self.turns == 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """The ids of upstream, and of all repositories of whose changes something is kept."""
+
+    upstream: int
+    known: frozenset[int]
+
+
 class MissedDeliveries:
     """Has failed deliveries sent again. Replicas may run one each: a turn belongs to one of them."""
 
@@ -198,21 +205,21 @@ class MissedDeliveries:
                 await self._finish(name, min(newest, now - _YOUNG))
                 return 0
             listed, whole = await self._list(side, name, taken.mark - _OVERLAP)
-            upstream_id = await self._upstream_id()
-            failed = self._failed(side, listed, upstream_id, now)
+            ours = await self._ours()
+            failed = self._failed(side, listed, ours, now)
             await self._note(side, listed, failed)
             if whole:
                 self._begun.pop(name, None)
                 await self._finish(name, min(listed.newest or taken.mark, now - _YOUNG))
-            asked = await self._ask(side, name)
+            else:
+                # Before anything is asked for: GitHub may answer that with a rest, which is longer and stands.
+                await self._store.write(lambda conn: gaps.put_off(conn, name, now + min(self._every, SOON)))
+            return await self._ask(side, name)
         except GitHubError as error:
             if not isinstance(error, RetryLater | Limited):
                 self._begun.pop(name, None)  # It may be the cursor that GitHub does not take any more.
             await self._put_off(name, error)
             return 0
-        if not whole:
-            await self._store.write(lambda conn: gaps.put_off(conn, name, now + min(self._every, SOON)))
-        return asked
 
     async def _finish(self, name: str, mark: datetime) -> None:
         now = self._now()
@@ -227,9 +234,13 @@ class MissedDeliveries:
             until = max(retry_at, self._now() + min(self._every, SOON))
             await self._store.write(lambda conn: gaps.put_off(conn, name, until))
 
-    async def _upstream_id(self) -> int:
-        at = await self._store.read(lambda conn: address_of(conn, self._terms.upstream))
-        return (await self._github.locate(at)).repository_id
+    async def _ours(self) -> _Ours:
+        def load(conn: Connection) -> tuple[Address, frozenset[int]]:
+            return address_of(conn, self._terms.upstream), known_ids(conn)
+
+        at, known = await self._store.read(load)
+        upstream_id = (await self._github.locate(at)).repository_id
+        return _Ours(upstream_id, known | {upstream_id})
 
     async def _list(self, side: Side, name: str, horizon: datetime) -> tuple[_Listed, bool]:
         """What is listed since then, and whether that is all; else the next turn goes on where this one ended."""
@@ -246,33 +257,36 @@ class MissedDeliveries:
             log.warning("deliveries_too_many", turn=name, pages=self._pages * reading.turns)
         return reading.listed(), reading.ended
 
-    def _failed(self, side: Side, listed: _Listed, upstream_id: int, now: datetime) -> tuple[FailedDelivery, ...]:
+    def _failed(self, side: Side, listed: _Listed, ours: _Ours, now: datetime) -> tuple[FailedDelivery, ...]:
         """Those that we would have acted on."""
         app_id = self._github.app_id_of(side)
         found = []
         for guid, tries in listed.failed.items():
             newest = tries[0]
-            if not now - _KEPT <= newest.delivered_at <= now - _YOUNG or not self._wants(side, newest, upstream_id):
+            if not now - _KEPT <= newest.delivered_at <= now - _YOUNG or not self._wants(side, newest, ours):
                 continue
             told = f"{newest.event} {newest.action}" if newest.action else newest.event
             found.append(FailedDelivery(guid, newest.delivery_id, app_id, told, newest.delivered_at))
         return tuple(found)
 
-    def _wants(self, side: Side, one: HookDelivery, upstream_id: int) -> bool:
+    def _wants(self, side: Side, one: HookDelivery, ours: _Ours) -> bool:
         wanted = self._sides[side]
         if one.event not in wanted:
             return False
         actions = wanted[one.event]
         if actions is not None and one.action not in actions:
             return False
-        return one.event in _INSTALLATIONS or one.repository_id in {None, upstream_id}
+        if one.event == "repository":
+            # The app hears of all that it is installed on, and of the others nothing would be kept.
+            return one.repository_id is None or one.repository_id in ours.known
+        return one.event in _INSTALLATIONS or one.repository_id in {None, ours.upstream}
 
     async def _note(self, side: Side, listed: _Listed, failed: tuple[FailedDelivery, ...]) -> None:
         app_id, now = self._github.app_id_of(side), self._now()
 
         def unit(conn: Connection) -> tuple[list[tuple[str, How]], tuple[FailedDelivery, ...]]:
             pending = gaps.open_deliveries(conn, app_id)
-            came = _received(conn, [one.guid for one in pending] + [one.guid for one in failed])
+            came = gaps.received(conn, [one.guid for one in pending] + [one.guid for one in failed])
             ended: list[tuple[str, How]] = []
             for one in pending:
                 how = _end_of(one, listed, one.guid in came, now)
@@ -318,16 +332,6 @@ def _note_answer(conn: Connection, one: OpenDelivery, kept: bool, now: datetime)
         gaps.note_asked(conn, one.id, now)
     else:
         gaps.end_gap(conn, one.id, How.GONE, now)
-
-
-def _received(conn: Connection, guids: Iterable[str]) -> frozenset[str]:
-    """Those of these deliveries that have reached us."""
-    wanted = sorted(set(guids))
-    found: set[str] = set()
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        found.update(conn.execute(select(_delivery.c.id).where(_delivery.c.id.in_(part))).scalars())
-    return frozenset(found)
 
 
 def _again(one: OpenDelivery, listed: _Listed) -> bool:

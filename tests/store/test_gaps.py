@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from allowlist.model import Allowlist, Entry, Level, RepoName
 from relay.deciding.gaps import Cause, How
@@ -16,6 +22,15 @@ from tests.conftest import Clock
 
 HOUR = timedelta(hours=1)
 NPU = Entry(RepoName("org", "npu"), Level.L2)
+
+
+@pytest.fixture
+def on_sqlite(sqlite_template: Path, tmp_path: Path) -> Iterator[Store]:
+    """The database whose statements name the fewest values."""
+    shutil.copy(sqlite_template, tmp_path / "one.db")
+    store = Store(f"sqlite:///{tmp_path / 'one.db'}")
+    yield store
+    store.close()
 
 
 def test_a_turn_belongs_to_one_and_comes_again(store: Store, clock: Clock) -> None:
@@ -78,6 +93,24 @@ def test_what_was_certainly_not_asked_can_be_asked(store: Store, clock: Clock) -
     again = store.write_now(lambda conn: gaps.claim_asking(conn, "1", 2, now))
 
     assert [(taken[1].guid, 2)] == [(one.guid, one.tries) for one in again]
+
+
+@pytest.mark.slow
+def test_more_failed_deliveries_than_one_statement_may_name_are_written_down(on_sqlite: Store, clock: Clock) -> None:
+    """Days of an outage are noted at once, where a list is read over several turns."""
+    now = clock.now()
+    failed = [FailedDelivery(f"g{number}", number, "1", "push", now) for number in range(33_000)]
+
+    def unit(conn: Connection) -> tuple[int, int, int, frozenset[str]]:
+        driver: Any = conn.connection.driver_connection
+        driver.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # As SQLite is built unless somebody says else.
+        new, again = gaps.note_failed(conn, failed, now), gaps.note_failed(conn, failed, now)
+        taken = gaps.claim_asking(conn, "1", 3, now)
+        gaps.not_asked(conn, [one.id for one in gaps.open_deliveries(conn, "1")])
+        return len(new), len(again), len(taken), gaps.received(conn, [one.guid for one in failed])
+
+    assert (33_000, 0, 3, frozenset()) == on_sqlite.write_now(unit)
+    assert {None} == {one.asking_at for one in on_sqlite.read_now(lambda conn: gaps.open_deliveries(conn, "1"))}
 
 
 def test_a_gap_is_one_row_and_opens_again(store: Store, clock: Clock) -> None:
