@@ -48,7 +48,7 @@ HEALED_AT_MOST = 30
 #: A gap that could not be healed so often is left to people; each try is further from the last.
 _TRIES = 8
 #: What a look usually asks, in points of the account's budget: a page or two of pull requests, branches, the queue. One
-#: in full reads all pages.
+#: in full reads more pages. What it asks beyond that is spent once it is known.
 _LOOK = 25
 _FULL_LOOK = 60
 
@@ -98,33 +98,43 @@ class GapSweep:
         if allowlist is None:
             return 0
 
-        def turn(conn: Connection) -> tuple[bool, bool]:
+        def turn(conn: Connection) -> bool | None:
+            """Whether this look is one in full; None where it is not ours."""
             if quiet_until(conn, self._account, now) is not None:
-                return False, False
+                return None
             taken = gaps.take_turn(conn, FINDING, self._every, now)
             if taken is None:
-                return False, False
+                return None
             gaps.note_listings(conn, allowlist, now)
             full = gaps.take_turn(conn, FULL, _FULL_TAKES, now) is not None or taken.mark is None
             spend(conn, self._account, _FULL_LOOK if full else _LOOK, now)
-            return True, full
+            return full
 
-        mine, full = await self._store.write(turn)
-        if not mine:
+        full = await self._store.write(turn)
+        if full is None:
             return 0
+        booked = _FULL_LOOK if full else _LOOK
+
+        def cut_short(conn: Connection) -> None:
+            self._spend_rest(conn, booked)
+            if full:
+                gaps.put_off(conn, FULL, now)
+
         try:
-            return await self.find_now(allowlist, full=full)
+            return await self.find_now(allowlist, full=full, booked=booked)
         except GitHubError as error:
             await self._put_off(FINDING, error)
         except BaseException:
             self._look.forget()
             raise
-        if full:
-            await self._store.write(lambda conn: gaps.put_off(conn, FULL, now))
+        await self._store.write(cut_short)
         return 0
 
-    async def find_now(self, allowlist: Allowlist, *, full: bool) -> int:
-        """Look at upstream, and write gaps down; returns how many are new. Raises GitHubError."""
+    async def find_now(self, allowlist: Allowlist, *, full: bool, booked: int = 0) -> int:
+        """Look at upstream, and write gaps down; returns how many are new. Raises GitHubError.
+
+        ``booked`` is what was spent for it beforehand.
+        """
         now = self._now()
         looked = await self._look.look(allowlist, full=full)
 
@@ -139,7 +149,9 @@ class GapSweep:
             elif full:
                 gaps.put_off(conn, FULL, now)
             if new:
-                gaps.put_off(conn, HEALING, now)
+                # Where healing waits for longer than usual, GitHub has asked for a rest.
+                gaps.hasten(conn, HEALING, min(self._every, SOON), now)
+            self._spend_rest(conn, booked)
             return new
 
         new = await self._store.write(note)
@@ -148,6 +160,11 @@ class GapSweep:
             log.info("gap_found", cause=one.gap.cause.value, subject=one.gap.subject, head=one.gap.head_sha)
             self._counts.gap_found(one.gap.cause.value)
         return len(new)
+
+    def _spend_rest(self, conn: Connection, booked: int) -> None:
+        over = self._look.asked - booked
+        if over > 0:
+            spend(conn, self._account, over, self._now())
 
     # --- Healing -----------------------------------------------------------------------------------------------------
 

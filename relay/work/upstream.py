@@ -112,6 +112,8 @@ class UpstreamLook:
         self._begun: _Reading | None = None
         self._etag: str | None = None  # Of the first page of pull requests, where nothing on it was too fresh.
         self._etags: dict[str, tuple[str, str]] = {}  # Of branches: the ETag and the head that it stands for.
+        #: How often GitHub was asked by the look under way, else by the last one. Unchanged pull requests cost nothing.
+        self.asked = 0
 
     def forget(self) -> None:
         """What was found could not be kept, so the next look reads all of it again."""
@@ -124,6 +126,7 @@ class UpstreamLook:
         Where there are too many for one look, what it found is not whole, and the next goes on where it ended.
         """
         now = self._now()
+        self.asked = 0
         at, rules, taken = await self.ground(allowlist)
         since, begun = None if full else taken.mark, self._begun
         if begun is None or begun.mark != taken.mark or (full and begun.since is not None):
@@ -162,6 +165,7 @@ class UpstreamLook:
             if page is None:
                 # Nothing has changed since the last look, not even a comment.
                 return Looked((), reading.since or now - GRACE)
+            self.asked += 1
             if reading.page == 1:
                 reading.newest = max([pull.shown.updated_at for pull in page.pulls], default=None)
                 settled = reading.newest is not None and reading.newest <= now - GRACE
@@ -188,6 +192,7 @@ class UpstreamLook:
         Without those, an open pull request that was changed between two looks would have been on no page.
         """
         for number in range(1, self._pages + 1):
+            self.asked += 1
             page = await self._github.pulls(at, reading.state, number)
             if page is None:
                 return False
@@ -226,10 +231,12 @@ class UpstreamLook:
         return found
 
     async def _branches(self, at: Address, rules: Rules, now: datetime) -> list[Found]:
+        self.asked += 1
         default = (await self._github.locate(at)).default_branch
         seen = await self._store.read(lambda conn: comparing.branches_pushed_to(conn, 10 * _MOST_BRANCHES))
         found: list[Found] = []
         for ref in branches_to_look_at(default, seen, rules.allowlist.entries, _MOST_BRANCHES):
+            self.asked += 1
             missed = await self.branch(at, ref, rules, now)
             if missed is not None:
                 found.append(_found(NewGap(missed.cause, f"push {ref}", missed.head_sha, now, None, ref), missed))
@@ -254,6 +261,7 @@ class UpstreamLook:
         return _readable(lambda: compare_branch(ref, head, known, rules, now))
 
     async def _queue(self, at: Address, rules: Rules, now: datetime) -> list[Found]:
+        self.asked += 1
         found: list[Found] = []
         for missed in await self.groups(await self._github.refs(at, QUEUE), rules, now):
             event = missed.steps[0].event

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from allowlist.model import Allowlist
 from relay.deciding.circuits import GITHUB, Circuit, State
 from relay.deciding.effects import pacing_of
 from relay.deciding.gaps import Cause
@@ -20,18 +19,19 @@ from relay.store import budgets, circuits, gaps
 from relay.store.circuits import Book
 from relay.store.engine import Store
 from relay.store.gaps import NewGap
-from relay.store.tables import Gap
-from relay.work.gaps import GapSweep
+from relay.store.tables import Gap, Turn
+from relay.work.gaps import HEALING
 from relay.work.missed import MissedDeliveries
 from relay.work.upstream import FINDING
 from tests.conftest import Clock
 from tests.store.taking_in import TERMS
+from tests.work.sweeping import HOUR, MINUTE, Paged, listed, looked_before, sweep
 from tests.work.test_lookout import Hanging, Uncounted
 
 ACCOUNT = pacing_of(TERMS.upstream)
-MINUTE = timedelta(minutes=1)
 
 _gap: Any = Gap.__table__  # type: ignore[attr-defined]
+_turn: Any = Turn.__table__  # type: ignore[attr-defined]
 
 
 class Failing(Hanging):
@@ -62,21 +62,6 @@ class Failing(Hanging):
         return HookDeliveries((), None)
 
 
-def sweep(store: Store, github: Failing, clock: Clock) -> GapSweep:
-    """A sweep with an allowlist in force that names nobody."""
-    return GapSweep(
-        store=store,
-        github=github,
-        terms=TERMS,
-        listed=Allowlist,
-        now=clock.now,
-        wake=lambda: None,
-        fresh_id=lambda: "1",
-        counts=Uncounted(),
-        every=MINUTE,
-    )
-
-
 def found(store: Store, clock: Clock, count: int) -> None:
     """So many pull requests are open here and closed upstream; the last is the newest."""
     for number in range(1, count + 1):
@@ -89,6 +74,12 @@ def tries(store: Store) -> dict[int, int]:
     """How often each open gap was tried."""
     rows = store.read_now(lambda conn: conn.execute(select(_gap).where(_gap.c.ended_at.is_(None))).all())
     return {row.number: row.tries for row in rows}
+
+
+def spent(store: Store, clock: Clock) -> int:
+    """What upstream's account has spent within this minute."""
+    account = store.write_now(lambda conn: budgets.lock(conn, [ACCOUNT], clock.now())[ACCOUNT])
+    return sum(points for _, points, _ in account.spent.minute)
 
 
 def test_a_gap_that_github_cannot_show_keeps_nobody_else_waiting(store: Store, clock: Clock) -> None:
@@ -149,9 +140,54 @@ def test_what_is_asked_for_gaps_is_spent(store: Store, clock: Clock) -> None:
     """One budget for everything that the installation asks."""
     found(store, clock, 5)
     asyncio.run(sweep(store, Failing(), clock).heal())
-    account = store.write_now(lambda conn: budgets.lock(conn, [ACCOUNT], clock.now())[ACCOUNT])
 
-    assert 5 == sum(points for _, points, _ in account.spent.minute)
+    assert 5 == spent(store, clock)
+
+
+def many_pages(clock: Clock, pages: int) -> Paged:
+    """A GitHub with so many pages of pull requests that changed since the last look."""
+    github = Paged()
+    github.pulls_there = [listed(number, clock, 1 + number / 100) for number in range(1, 2 * pages + 1)]
+    return github
+
+
+@pytest.mark.parametrize(("full", "there"), [(True, 100), (True, 101), (False, 101)], ids=["full", "cut", "changed"])
+def test_a_look_spends_what_it_reads(sqlite_store: Store, clock: Clock, full: bool, there: int) -> None:
+    """More than what is usual was read: effects have to leave room for all of it."""
+    looked_before(sqlite_store, clock, full_is_due=full)
+    asyncio.run(sweep(sqlite_store, many_pages(clock, there), clock, pages=100).find())
+
+    # Beside the pages: where upstream is, and its queue.
+    assert 102 == spent(sqlite_store, clock)
+
+
+def test_a_look_that_fails_on_the_way_spends_what_it_has_read(sqlite_store: Store, clock: Clock) -> None:
+    """GitHub has counted it."""
+    looked_before(sqlite_store, clock, full_is_due=True)
+    github = many_pages(clock, 100)
+    github.down_at_page = 91
+    asyncio.run(sweep(sqlite_store, github, clock, pages=100).find())
+
+    assert 90 == spent(sqlite_store, clock)
+
+
+def test_a_short_look_spends_what_is_usual(sqlite_store: Store, clock: Clock) -> None:
+    """It is spent beforehand, when nobody knows yet how much there is."""
+    looked_before(sqlite_store, clock, full_is_due=False)
+    asyncio.run(sweep(sqlite_store, many_pages(clock, 2), clock).find())
+
+    assert 25 == spent(sqlite_store, clock)
+
+
+@pytest.mark.parametrize(("rest", "waits"), [(MINUTE, timedelta()), (HOUR, HOUR)])
+def test_what_is_found_does_not_end_a_rest(store: Store, clock: Clock, rest: timedelta, waits: timedelta) -> None:
+    """What was found is healed at once, but not where healing was put off because GitHub had asked for it."""
+    looked_before(store, clock, full_is_due=False)
+    store.write_now(lambda conn: gaps.take_turn(conn, HEALING, rest, clock.now()))
+
+    assert 4 == asyncio.run(sweep(store, many_pages(clock, 2), clock).find())
+    due = store.read_now(lambda conn: conn.execute(select(_turn.c.due_at).where(_turn.c.name == HEALING)).scalar_one())
+    assert clock.now() + waits == due
 
 
 def test_many_gaps_are_healed_at_a_paced_rate(store: Store, clock: Clock) -> None:
