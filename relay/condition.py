@@ -6,7 +6,8 @@ What is said is for everybody to read, so it names no host, no user and nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, distribution
@@ -30,6 +31,8 @@ STUCK = timedelta(seconds=60)
 SLOW = timedelta(minutes=5)
 #: A commit that failed so many seconds ago may fail again: the worker commits about once a second while it has work.
 RECENT = 10.0
+#: Where an image says which commit it was made from, see examples/Dockerfile.
+COMMIT = "CRCR_COMMIT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,8 @@ def _direct_url() -> str | None:
         return None
 
 
-def commit_of(direct_url: Callable[[], str | None]) -> str | None:
-    """The commit that this build was installed from, where it was installed from a repository, as pip noted it.
+def commit_of(direct_url: Callable[[], str | None], environ: Mapping[str, str] = os.environ) -> str | None:
+    """The commit that this build was made from: as pip noted it, else as the image says, into which pip puts a folder.
 
     https://packaging.python.org/specifications/direct-url/
     """
@@ -136,5 +139,5 @@ def commit_of(direct_url: Callable[[], str | None]) -> str | None:
         noted = json.loads(direct_url() or "{}")
         commit = noted.get("vcs_info", {}).get("commit_id")
     except (ValueError, AttributeError):
-        return None
-    return commit if isinstance(commit, str) else None
+        commit = None
+    return commit if isinstance(commit, str) else environ.get(COMMIT) or None
