@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
+from relay.texts.words import span
+from relay.work.schedule import SCHEDULE
 from tests.stories.world import World
 
 FOLDER = Path(__file__).parents[2] / "examples" / "observability"
@@ -63,7 +66,7 @@ def test_every_figure_that_is_asked_for_is_shown(world: World) -> None:
     with urllib.request.urlopen(f"{world.url}/metrics", timeout=10) as answer:
         shown = answer.read().decode()
 
-    assert set() == unknown(shown, ASKED)
+    assert set() == unknown(shown, [*ASKED, *re.findall(r"`(crcr_\w+)`", GUIDE)])
     misspelt = ['rate(crcr_atempts_total{kind="x"}[5m])', 'crcr_answer_seconds_count{what="webhok"}', "crcr:nothing:p9"]
     assert {"crcr_atempts_total", "crcr_answer_seconds_count what=webhok", "crcr:nothing:p9"} == unknown(
         shown, misspelt
@@ -81,13 +84,31 @@ def test_every_expression_closes_what_it_opens(expression: str) -> None:
 @pytest.mark.parametrize("alert", [rule for rule in RULES if "alert" in rule], ids=lambda rule: str(rule["alert"]))
 def test_an_alert_says_what_it_means_and_where_to_look(alert: dict[str, Any]) -> None:
     """Somebody is woken up by it."""
-    headings = {title.lower().replace(" ", "-") for title in re.findall(r"^## (.+)$", GUIDE, re.MULTILINE)}
+    chapters = dict(part.split("\n", 1) for part in GUIDE.split("\n## ")[1:])
+    texts = {title.lower().replace(" ", "-"): text for title, text in chapters.items()}
     page, _, chapter = alert["annotations"]["runbook"].partition("#")
 
     assert re.fullmatch(r"[1-9]\d*[smh]", alert["for"])
     assert alert["labels"]["severity"] in {"critical", "warning", "info"}
     assert all(alert["annotations"][text].endswith(".") for text in ("summary", "description"))
-    assert ("examples/OPERATIONS.md", True) == (page, chapter in headings)
+    assert "examples/OPERATIONS.md" == page
+    (row,) = [line for line in texts[chapter].splitlines() if line.startswith(f"| `{alert['alert']}` |")]
+    assert all(cell.strip() for cell in row.strip("|").split(" | "))
+    assert 3 == len(row.strip("|").split(" | "))
+
+
+def test_the_guide_has_no_row_for_an_alert_that_is_not_there() -> None:
+    """Nobody looks for what cannot fire, and each stands where it stands in the rules."""
+    alerts = [rule["alert"] for rule in RULES if "alert" in rule]
+
+    assert alerts == re.findall(r"^\| `(Crcr\w+)` \|", GUIDE, re.MULTILINE)
+
+
+def test_an_alert_says_of_retries_what_the_schedule_says() -> None:
+    """What it calls half a day would be given up long before."""
+    (undelivered,) = [rule for rule in RULES if rule.get("alert") == "CrcrUndelivered"]
+
+    assert f"tried for {span(sum(SCHEDULE, timedelta()))} in vain" in undelivered["annotations"]["description"]
 
 
 def test_the_dashboard_can_be_imported_anywhere() -> None:
