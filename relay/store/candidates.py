@@ -1,11 +1,11 @@
 """What a claim looks at, so that its cost depends on what it takes and not on all that is owed.
 
-Each effect that is ready says what it waits for (``waits_for``): nothing that is known, a time, its turn in its lane,
-or the account or backend that it could not go to when a claim met it last. That is only a reason to leave it out of a
-look: whether it may go is decided anew each time that it is looked at. So whoever writes an effect down, tries it
-again or moves its time need not know of this, replicas of a version before it included. Two things must be seen to: an
-effect whose lane comes free is looked at again (``release``), and where that was forgotten somebody notices
-(``free_turns``).
+Each effect that is ready says what it waits for (``waits_for``): nothing that is known, a time, its turn in its lane, a
+place among the looks at runs, or the account, the HUD or the backend that it could not go to when a claim met it last.
+That is only a reason to leave it out of a look: whether it may go is decided anew each time that it is looked at. So
+whoever writes an effect down, tries it again or moves its time need not know of this, replicas of a version before it
+included. Two things must be seen to: an effect whose lane comes free is looked at again (``release``), and where that
+was forgotten somebody notices (``free_turns``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from relay.store.tables import Effect
 
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
 
-#: What an effect waits for besides accounts and backends, whose keys (``relay.deciding.circuits``) are told from these
-#: by their blanks. Empty: nobody knows yet.
+#: What an effect waits for besides accounts, the HUD and backends. No key of those (``relay.deciding.circuits``) is one
+#: of these words. Empty: nobody knows yet.
 NOTHING = ""
 TIME = "time"
 TURN = "turn"
+#: A look at runs, for one of the few places that there are for those.
+LOOKS = "looks"
 
 #: Of each account and backend that may have room so many are read at least; of all together so many times what is
 #: wanted. Should the most urgent be of few accounts, the next look goes on behind them.
@@ -42,6 +44,8 @@ LANES = 1_000
 # These stand in the statement's text and not among its values, as the partial indexes have them: of a value that comes
 # later neither database can tell that the index holds what is asked for, and would read all that was ever done.
 OPEN_STATES: BindParameter[str] = bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True)
+IS_OPEN = _effect.c.state.in_(OPEN_STATES)
+_OPEN = "state IN ('ready', 'running')"
 _IS_READY = _effect.c.state == bindparam("ready_state", "ready", literal_execute=True)
 IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
 _TIME = _effect.c.due.type
@@ -97,8 +101,8 @@ _COLUMNS = (
 )
 _NAMES = ", ".join(f"one.{column.name} AS {column.name}" for column in _COLUMNS)
 _BEHIND = (
-    "EXISTS (SELECT 1 FROM effect AS before WHERE before.lane = one.lane AND before.id < one.id"
-    " AND before.state IN ('ready', 'running')) AS behind"
+    "EXISTS (SELECT 1 FROM effect AS before WHERE before.lane = one.lane AND before.id < one.id"  # noqa: S608
+    f" AND before.{_OPEN}) AS behind"
 )
 # The newest first within one priority, so that after an outage the heads people look at are served first.
 _FIRST_OF_EACH = {
@@ -151,7 +155,7 @@ _PARK = {
 _RELEASE = {
     dialect: text(
         "UPDATE effect SET waits_for = '' WHERE state = 'ready' AND waits_for = 'turn' AND id IN ("  # noqa: S608
-        "SELECT (SELECT id FROM effect WHERE state IN ('ready', 'running') AND lane = ended.value"
+        f"SELECT (SELECT id FROM effect WHERE {_OPEN} AND lane = ended.value"
         f" ORDER BY lane, id LIMIT 1) FROM {lanes})"
     )
     for dialect, lanes in (
@@ -159,7 +163,6 @@ _RELEASE = {
         ("postgresql", "unnest(CAST(:lanes AS text[])) AS ended(value)"),
     )
 }
-_OPEN = "state IN ('ready', 'running')"
 # A look for each lane in which anything is open, and no look at what stands behind its first.
 _OPEN_LANES = text(
     "WITH RECURSIVE open_lane(name, number) AS ("  # noqa: S608  # Made of what stands above.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, select, update
 
 from relay.deciding.circuits import (
     GITHUB,
@@ -25,6 +25,7 @@ from relay.deciding.circuits import (
     keys_of,
 )
 from relay.deciding.effects import HUD_PACING, Kind
+from relay.store.candidates import IS_OPEN
 from relay.store.conflict import on_conflict_replace
 from relay.store.tables import Audit, Effect
 from relay.store.tables_limits import Circuit as CircuitRow
@@ -36,9 +37,6 @@ _audit = Audit.__table__  # type: ignore[attr-defined]
 _COLUMNS = tuple(one.name for one in fields(Circuit))
 _ALL = select(*[_circuit.c[name] for name in _COLUMNS]).order_by(_circuit.c.key)
 _LOCKED = _ALL.with_for_update()
-
-# As the partial index of open effects has them.
-_IS_OPEN = _effect.c.state.in_(bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True))
 
 #: Who an act of the relay itself is put down to.
 SELF = "relay"
@@ -251,9 +249,7 @@ def _bring_forward(conn: Connection, key: str, now: datetime) -> None:
     waiting = (
         select(_effect.c.id)
         # A failure at an open circuit does not count, so it is by its reason that one is known which was tried.
-        .where(
-            _IS_OPEN, _effect.c.state == "ready", _effect.c.attempts > 0, _effect.c.reason != "", _effect.c.due > now
-        )
+        .where(IS_OPEN, _effect.c.state == "ready", _effect.c.attempts > 0, _effect.c.reason != "", _effect.c.due > now)
         .where(whose)
     )
     if conn.dialect.name == "postgresql":

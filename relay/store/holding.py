@@ -19,6 +19,7 @@ from relay.deciding import effects
 from relay.deciding.effects import Kind
 from relay.deciding.plan import BY_LABEL, HeadState, Purpose
 from relay.deciding.terms import Terms
+from relay.store.candidates import IS_OPEN
 from relay.store.checks import CheckTerms, touch_head
 from relay.store.outbox import cancel, enqueue
 from relay.store.redispatch import REDISPATCHED
@@ -36,9 +37,8 @@ PAUSED = "paused"
 _SENDING = (Kind.DISPATCH, Kind.DECIDE_PATHS)
 _UNTOLD = ("pending_paths", "planned")
 
-# These stand in the statement's text, as the partial indexes have them.
+# It stands in the statement's text, as the partial index has it.
 _IS_PAUSED = _dispatch.c.state == bindparam("paused_state", PAUSED, literal_execute=True)
-_IS_OPEN = _effect.c.state.in_(bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True))
 
 
 def hold(conn: Connection, repo: RepoName, reason: str, now: datetime) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def hold(conn: Connection, repo: RepoName, reason: str, now: datetime) -> tuple[
         select(_dispatch.c.id)
         .join(_effect, _effect.c.subject_id == _dispatch.c.id)
         .where(
-            _IS_OPEN,
+            IS_OPEN,
             _effect.c.kind.in_([kind.value for kind in _SENDING]),
             _effect.c.state == "ready",
             _dispatch.c.backend == str(repo),

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, and_, bindparam, case, update
 
+from relay.store.candidates import IS_OPEN
 from relay.store.tables import Effect
 
 _effect = Effect.__table__  # type: ignore[attr-defined]  # SQLModel adds it, its types do not know.
@@ -21,8 +22,7 @@ _SOONER = (
     update(_effect)
     .where(
         _effect.c.lane.in_(bindparam("lanes", expanding=True)),
-        # As the partial index of open effects has them.
-        _effect.c.state.in_(bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True)),
+        IS_OPEN,
         and_(_effect.c.state == "ready", _effect.c.failures > 0, _effect.c.due > _SOON),
     )
     .values(due=case((_effect.c.not_before > _SOON, _effect.c.not_before), else_=_SOON))
