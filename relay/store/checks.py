@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import Connection, Text, and_, bindparam, cast, exists, func, or_, select, update
 
 from allowlist.model import Level, RepoName
 from levels.powers import POWERS, Show
 from relay.deciding.effects import Kind, NewEffect, reconcile_check
+from relay.store.candidates import IS_OPEN
 from relay.store.outbox import enqueue, on_conflict_do_nothing
 from relay.store.queued import groups_holding
 from relay.store.sooner import sooner
@@ -78,7 +79,7 @@ class Due:
     id: int
     name: str
     written_at: datetime | None
-    failed: bool = False  # The last write did, and may wait for its next try.
+    failed: bool = False  # A try to write it did, and waits for the next.
 
 
 def touch_head(
@@ -237,11 +238,23 @@ _DISPATCHES_OF = _SHOWN.select_from(
     _change.outerjoin(_dispatch, and_(_THEIRS, _dispatch.c.backend.in_(bindparam("backends", expanding=True))))
 )
 
+# By its lane (``reconcile_check``) and not by ``last_error``: of a try that took too long, or met a fault of ours, the
+# check's own row says nothing. No statement of its own, for few have failed.
+_FAILED = (
+    exists(_effect.c.id)
+    .where(
+        _effect.c.lane == "check " + _check.c.head_sha + " " + cast(_check.c.id, Text),
+        IS_OPEN,
+        _effect.c.state == "ready",
+        _effect.c.failures > 0,
+    )
+    .correlate(_check)
+)
 _MARK_ALL = (
     update(_check)
     .where(_check.c.head_sha == bindparam("b_head_sha"))
     .values(wanted=TOUCHED + func.coalesce(_check.c.wanted, ""))
-    .returning(_check.c.id, _check.c.name, _check.c.written_at, _check.c.last_error)
+    .returning(_check.c.id, _check.c.name, _check.c.written_at, _FAILED.label("failed"))
 )
 _IS_THEIRS = _check.c.backend.in_(bindparam("b_backends", expanding=True))
 _MARK_BACKENDS = _MARK_ALL.where(_IS_THEIRS)
@@ -292,7 +305,7 @@ def _mark(conn: Connection, head_sha: str, backends: Collection[str] | None, *, 
     else:
         statement = _MARK_BACKENDS_AND_GATE if gate_too else _MARK_BACKENDS
         rows = conn.execute(statement, {"b_head_sha": head_sha, "b_backends": sorted(backends)})
-    return [Due(row.id, row.name, row.written_at, row.last_error is not None) for row in rows]
+    return [Due(row.id, row.name, row.written_at, bool(row.failed)) for row in rows]
 
 
 def _new_row(head_sha: str, name: str, backend: str | None, now: datetime) -> dict[str, object]:

@@ -53,7 +53,7 @@ def want_comment(
         enqueue(conn, [reconcile_comment(new.id, number, upstream)], now)
         return int(new.id)
     old = conn.execute(
-        select(_comment.c.id, _comment.c.wanted, _comment.c.last_error)
+        select(_comment.c.id, _comment.c.wanted)
         .where(_comment.c.number == number, _comment.c.topic == topic)
         .with_for_update()
     ).one()
@@ -63,9 +63,8 @@ def want_comment(
         )
         effect = reconcile_comment(old.id, number, upstream)
         enqueue(conn, [effect], now)
-        if old.last_error is not None:
-            # A retry of the former text may be hours away, and this one would wait behind it.
-            sooner(conn, [effect.lane], now)
+        # A retry of the former text may be hours away, and this one would wait behind it.
+        sooner(conn, [effect.lane], now)
     return int(old.id)
 
 

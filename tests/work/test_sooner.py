@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -11,13 +12,13 @@ from sqlalchemy import select, update
 
 from allowlist.model import RepoName
 from relay.github.errors import RetryLater
-from relay.store.comments import note_error, want_comment
+from relay.store.comments import want_comment
 from relay.store.engine import Store
 from relay.store.outbox import Claimed
 from relay.store.sooner import AGAIN, sooner
 from relay.store.tables import Effect
 from relay.texts.words import GATE_NAME
-from relay.work.outbox import Again
+from relay.work.outbox import Again, Note
 from relay.work.schedule import SCHEDULE, UNSURE
 from tests.conftest import Clock
 from tests.work.record import Record
@@ -33,15 +34,43 @@ def far(record: Record, *, named: datetime | None = None) -> None:
     record.store.write_now(lambda conn: conn.execute(update(_effect).where(_effect.c.failures > 0).values(**row)))
 
 
-def failing(record: Record) -> None:
-    """A gate whose write failed."""
+def refused(record: Record) -> None:
+    """A gate whose write failed at GitHub."""
     record.change()
     record.github.faults.append(("before create", RetryLater("GitHub answered 502.", ambiguous=False, status=502)))
     record.settle()
     assert [] == record.github.runs
 
 
-def test_a_touch_brings_the_retry_of_its_check_forward(record_on_both: Record) -> None:
+def held_up(record: Record) -> None:
+    """A gate whose write was not done in time, so that nobody could note an error of GitHub's."""
+    record.change()
+
+    class Endless(Performer):
+        async def perform(self, effect: Claimed) -> Note | None:
+            await asyncio.sleep(60)
+            return await super().perform(effect)
+
+    performer = Endless(lambda _effect: None, {})
+    asyncio.run(drain(record.store, performer, record.clock, lambda: failed(record), job_seconds=0.02))
+
+
+def broken(record: Record) -> None:
+    """A gate whose write met a fault of ours."""
+    record.change()
+    performer = Performer(lambda _effect: ZeroDivisionError(), {})
+    asyncio.run(drain(record.store, performer, record.clock, lambda: failed(record)))
+
+
+def failed(record: Record) -> bool:
+    """Whether a try has failed and was noted."""
+    return [(1, "ready")] == [(one.failures, one.state) for one in record.rows(Effect)]
+
+
+@pytest.mark.parametrize("failing", [refused, held_up, broken])
+def test_a_touch_brings_the_retry_of_its_check_forward(
+    record_on_both: Record, failing: Callable[[Record], None]
+) -> None:
     """A reviewer must not look at an old state for hours because the write before failed some times."""
     record = record_on_both
     failing(record)
@@ -59,7 +88,7 @@ def test_a_touch_brings_the_retry_of_its_check_forward(record_on_both: Record) -
 
 def test_a_time_that_github_named_holds_all_the_same(record: Record) -> None:
     """Retry-After is not ours to shorten."""
-    failing(record)
+    refused(record)
     far(record, named=record.clock.now() + HOUR / 2)
     record.touch()
 
@@ -67,23 +96,21 @@ def test_a_time_that_github_named_holds_all_the_same(record: Record) -> None:
     assert 0 < record.settle(passing=timedelta(seconds=1))
 
 
-@pytest.mark.parametrize("failed", [True, False])
-def test_a_new_text_brings_the_retry_of_its_comment_forward(record: Record, failed: bool) -> None:
+@pytest.mark.parametrize("tried", [True, False])
+def test_a_new_text_brings_the_retry_of_its_comment_forward(record: Record, tried: bool) -> None:
     """An answer to a person is as urgent; and what has not failed keeps the time that it was given."""
     upstream, now = RepoName.parse("up/stream"), record.clock.now()
 
     def want(body: str) -> int:
         return record.store.write_now(lambda conn: want_comment(conn, 1, "answers", body, upstream, now))
 
-    comment = want("first")
-    if failed:
-        record.store.write_now(lambda conn: note_error(conn, comment, "GitHub answered 502."))
-    row = {"due": now + HOUR, "failures": int(failed), "coalesce_key": None}
+    want("first")
+    row = {"due": now + HOUR, "failures": int(tried), "coalesce_key": None}
     record.store.write_now(lambda conn: conn.execute(update(_effect).values(**row)))
 
     want("second")
 
-    assert [AGAIN if failed else HOUR, timedelta()] == [one.due - now for one in record.rows(Effect)]
+    assert [AGAIN if tried else HOUR, timedelta()] == [one.due - now for one in record.rows(Effect)]
 
 
 def test_tries_that_were_brought_forward_use_up_nothing(sqlite_store: Store, clock: Clock) -> None:
