@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import Index, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-from relay.store.columns import BIG, counted
+from relay.store.columns import BIG, counted, partly
 from relay.store.tables_gaps import Gap, Listing, Turn
 from relay.store.tables_lasting import AllowlistVersion, CombinationHistory, DispatchHistory, Document
 from relay.store.tables_limits import Circuit, Pacing, what_may_go
@@ -79,19 +79,9 @@ class Dispatch(SQLModel, table=True):
         UniqueConstraint("delivery_id", "backend", name="uq_dispatch_delivery_backend"),
         Index("ix_dispatch_change_backend", "change_id", "backend"),
         Index("ix_dispatch_backend_id", "backend", "id"),
-        Index(
-            "ix_dispatch_next_deadline",
-            "next_deadline",
-            sqlite_where=text("next_deadline IS NOT NULL"),
-            postgresql_where=text("next_deadline IS NOT NULL"),
-        ),
+        partly("ix_dispatch_next_deadline", "next_deadline", where="next_deadline IS NOT NULL"),
         # The few that wait for their backend's pause to end, among all that were ever told.
-        Index(
-            "ix_dispatch_paused",
-            "backend",
-            sqlite_where=text("state = 'paused'"),
-            postgresql_where=text("state = 'paused'"),
-        ),
+        partly("ix_dispatch_paused", "backend", where="state = 'paused'"),
     )
     id: int | None = Field(default=None, sa_column=counted())
     change_id: int = Field(sa_type=BIG, foreign_key="change.id")
@@ -106,7 +96,7 @@ class Dispatch(SQLModel, table=True):
     state: str  # pending_paths, planned, sent, filtered, superseded, dead, paused, self_reported
     reason_code: str
     reason: str = Field(default="", sa_type=Text)
-    terms: str = Field(sa_type=Text)  # The entry's terms at dispatch, JSON of relay.terms.Terms.
+    terms: str = Field(sa_type=Text)  # The entry's terms at dispatch, JSON of relay.deciding.terms.Terms.
     created_at: datetime
     sent_at: datetime | None = None
     started_at: datetime | None = None  # Receipt of the first report of a start.
@@ -264,13 +254,8 @@ class Effect(SQLModel, table=True):
 
     __tablename__ = "effect"
     __table_args__ = (
-        Index(
-            "ix_effect_open",
-            "lane",
-            "id",
-            sqlite_where=text("state IN ('ready', 'running')"),
-            postgresql_where=text("state IN ('ready', 'running')"),
-        ),
+        # In the words of candidates.IS_OPEN, by which statements find it.
+        partly("ix_effect_open", "lane", "id", where="state IN ('ready', 'running')"),
         # At most one waiting effect per subject where a second would only repeat the first (checks, pins).
         Index(
             "uq_effect_coalesced",
@@ -280,19 +265,11 @@ class Effect(SQLModel, table=True):
             postgresql_where=text("state = 'ready' AND coalesce_key IS NOT NULL"),
         ),
         Index("ix_effect_subject", "kind", "subject_id"),
-        Index(
-            "ix_effect_running",
-            "pacing",
-            sqlite_where=text("state = 'running'"),
-            postgresql_where=text("state = 'running'"),
-        ),
+        partly("ix_effect_running", "pacing", where="state = 'running'"),
         *what_may_go(),
-        Index(
-            "ix_effect_dead",
-            "id",
-            sqlite_where=text("state = 'dead'"),
-            postgresql_where=text("state = 'dead'"),
-        ),
+        partly("ix_effect_dead", "id", where="state = 'dead'"),
+        # What one backend was told in the last minutes, or is still to be told, among all that it ever was.
+        partly("ix_effect_dispatched", "subject", "finished_at", where="kind = 'dispatch'"),
     )
     id: int | None = Field(default=None, sa_column=counted())
     lane: str = Field(max_length=512)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Index, Text, UniqueConstraint, text
+from sqlalchemy import Index, Text, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
-from relay.store.columns import BIG, counted
+from relay.store.columns import BIG, counted, partly
 
 
 class Gap(SQLModel, table=True):
@@ -21,16 +21,11 @@ class Gap(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("cause", "subject", "head_sha", name="uq_gap_cause_subject_head"),
         # The few that are still to be healed, among all that ever were.
-        Index(
-            "ix_gap_open",
-            "id",
-            sqlite_where=text("ended_at IS NULL"),
-            postgresql_where=text("ended_at IS NULL"),
-        ),
+        partly("ix_gap_open", "id", where="ended_at IS NULL"),
         Index("ix_gap_ended_at", "ended_at"),
     )
     id: int | None = Field(default=None, sa_column=counted())
-    cause: str = Field(max_length=32)  # relay.gaps.Cause
+    cause: str = Field(max_length=32)  # relay.deciding.gaps.Cause
     subject: str = Field(max_length=320)  # The thread, or the delivery's GUID. Never parsed.
     head_sha: str = Field(default="", max_length=64)  # Empty for a delivery.
     number: int | None = Field(default=None, sa_type=BIG)
@@ -48,7 +43,7 @@ class Gap(SQLModel, table=True):
     delivery_id: str | None = Field(default=None, max_length=128)  # The delivery by which it was healed.
     ended_at: datetime | None = None
     healed: bool = False
-    how: str = ""  # How it ended: a stable word of relay.gaps.
+    how: str = ""  # How it ended: relay.deciding.gaps.How
 
 
 class Listing(SQLModel, table=True):

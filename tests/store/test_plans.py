@@ -15,8 +15,9 @@ from sqlmodel import SQLModel
 from allowlist.model import RepoName
 from relay.deciding.effects import Kind, NewEffect
 from relay.store import outbox
-from relay.store.checks import CheckTerms, heal
+from relay.store.checks import CheckTerms, heal, touch_head
 from relay.store.deadlines import note_dead_letters, sweep_deadlines
+from relay.store.doubts import siblings_of
 from relay.store.engine import Store
 from relay.store.forwarding import revive_forwards
 from relay.store.reading.asked import asked_on
@@ -106,10 +107,15 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ("ix_effect_open", outbox.free_turns),
         ("ix_effect_open", outbox.open_count),
         ("ix_effect_open", lambda conn: outbox.backlog(conn, NOW)),
+        (
+            "ix_effect_dispatched",
+            lambda conn: siblings_of(conn, 1, "org/npu", since=NOW, first_at=NOW, shown_before=NOW),
+        ),
         ("ix_effect_dead", lambda conn: note_dead_letters(conn, NOW, TERMS)),
         ("ix_effect_dead", dead_letters),
         ("ix_effect_subject", lambda conn: revive_forwards(conn, NOW)),
         ("ix_check_owed", lambda conn: heal(conn, TERMS, NOW)),
+        ("ix_effect_open", lambda conn: touch_head(conn, "1" * 40, TERMS, NOW)),
         ("ix_dispatch_next_deadline", lambda conn: sweep_deadlines(conn, NOW, TERMS)),
         ("ix_change_ended_at", lambda conn: forget(conn, NOW)),
         ("ix_effect_open", lambda conn: waiting(conn, NOW)),
