@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, func, select, update
+from sqlalchemy import Connection, and_, bindparam, case, func, select, update
 
 from relay.deciding.budgets import IN_FLIGHT, is_urgent, price_of
 from relay.deciding.circuits import ACCOUNTS_PROBED, GITHUB, Circuit, Pace, State, backend_key, keys_of, stopped_text
 from relay.deciding.effects import HUD_PACING, Kind
 from relay.store import budgets, candidates, circuits
 from relay.store.budgets import Account, may_be_asked
-from relay.store.candidates import IS_RUNNING, NOTHING, TIME, TURN, Holder
+from relay.store.candidates import IS_RUNNING, LOOKS, NOTHING, TIME, TURN, Holder
 from relay.store.circuits import Book
 from relay.store.tables import Effect
 
@@ -38,7 +38,6 @@ HUD_IN_FLIGHT = 40
 #: Looks at runs come last and can be many, and each asks GitHub several times: no more of them at once, so that what
 #: comes meanwhile finds a place. What waits for one of theirs waits for this.
 LOOKS_IN_FLIGHT = 40
-LOOKS = "looks"
 
 #: What a dispatch died of that was not tried because its backend does not answer as it should.
 CIRCUIT_OPEN = "circuit_open"
@@ -74,7 +73,7 @@ class Claimed:
 class Claims(list[Claimed]):
     """What one claim took; and whether the HUD had no place left when it ended, so that rows may wait for one.
 
-    ``more``: the time of others has come that were not looked at, so that the next claim must not be waited for.
+    ``more``: others may go that were not looked at, so that the next claim must not be waited for.
     ``freed``: the lane up to which it was looked for what was forgotten; empty once all were looked into.
     """
 
@@ -92,12 +91,14 @@ class _Shut:
     github: bool = False
 
 
+_IS_HELD = _effect.c.lease >= bindparam("now", type_=_effect.c.due.type)
+# What nobody came back from takes no place: it would keep itself from being taken over.
 _RUNNING = (
     select(
         _effect.c.pacing,
-        func.sum(case((_effect.c.lease >= bindparam("now", type_=_effect.c.due.type), 1), else_=0)).label("held"),
+        func.sum(case((_IS_HELD, 1), else_=0)).label("held"),
         func.count().label("count"),
-        func.sum(case((_effect.c.kind == Kind.OBSERVE.value, 1), else_=0)).label("looks"),
+        func.sum(case((and_(_IS_HELD, _effect.c.kind == Kind.OBSERVE.value), 1), else_=0)).label("looks"),
     )
     .where(IS_RUNNING)
     .group_by(_effect.c.pacing)
@@ -168,6 +169,9 @@ def claim(
         # Whatever was met and must wait is out of the way now. There may be much of it.
         size = min(size * 4, MOST_AT_ONCE)
         overdue = [row for row in overdue if row.id not in admission.seen]
+    else:
+        # What may go stands behind more keys than so many looks get through.
+        claimed.more = True
     claimed.hud_is_full = admission.hud_is_full
     budgets.keep(conn, admission.accounts.values())
     if book.changed:

@@ -171,6 +171,22 @@ def test_what_was_held_goes_the_newest_first_whoever_held_it(store: Store) -> No
     assert list(range(22, -1, -1)) == [one.subject_id for one in take(store, 100)]
 
 
+def test_a_claim_that_did_not_get_through_says_so(store: Store) -> None:
+    """A look has few of each of many accounts. Nobody waits for the next time to look while others may go as well."""
+    put(store, *[one for account in range(200) for one in dispatches(f"org{account}", range(account, account + 1))])
+    shut_github(store, NOW + timedelta(hours=1))
+    assert [] == take(store, 500)
+    put(store, *[one for account in range(200) for one in dispatches(f"new{account}", range(account, account + 1))])
+    store.write_now(lambda conn: circuits.keep(conn, Book({}, {GITHUB})))
+
+    taken, more = 0, True
+    while more:
+        claimed = store.write_now(lambda conn: outbox.claim(conn, owner="me", count=500, now=NOW))
+        taken, more = taken + len(claimed), claimed.more
+
+    assert 400 == taken
+
+
 def of_each(
     tmp_path: Path, sqlite_template: Path, counts: tuple[int, int], unit: Callable[[Store, int], int]
 ) -> list[int]:

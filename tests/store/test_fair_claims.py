@@ -10,8 +10,9 @@ import pytest
 from allowlist.model import RepoName
 from relay.deciding.effects import Kind, NewEffect, forward_hud, pacing_of
 from relay.store import outbox
-from relay.store.claiming import HUD_IN_FLIGHT, LOOKS_IN_FLIGHT
+from relay.store.claiming import HUD_IN_FLIGHT, LEASE, LOOKS_IN_FLIGHT
 from relay.store.engine import Store
+from relay.store.handover import begin_work
 from relay.store.observing import first_look
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -83,3 +84,35 @@ def test_looks_at_runs_leave_places_for_what_comes_meanwhile(store: Store) -> No
     ends = [outbox.Ended(one, "done", 0.1) for one in begun[:7]]
     store.write_now(lambda conn: outbox.finish(conn, ends, owner="one", now=NOW))
     assert 7 == len(store.write_now(lambda conn: outbox.claim(conn, owner="one", count=100, now=NOW)))
+
+
+def _leave_looks_behind(store: Store) -> None:
+    """As many looks are under way as may be, and many more wait; then the process dies."""
+    looks = [first_look(number, BACKEND, 4) for number in range(200)]
+    store.write_now(lambda conn: outbox.enqueue(conn, looks, NOW - timedelta(hours=1)))
+    assert LOOKS_IN_FLIGHT == len(store.write_now(lambda conn: outbox.claim(conn, owner="one", count=100, now=NOW)))
+    assert [] == store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=NOW + LEASE))
+
+
+def test_looks_that_a_dead_process_had_begun_do_not_keep_their_places(store: Store) -> None:
+    """Else each would wait for a place of its own, and no run would ever be looked at again."""
+    _leave_looks_behind(store)
+    over = NOW + LEASE + timedelta(seconds=1)
+
+    taken = store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=over))
+    beside = store.write_now(lambda conn: outbox.claim(conn, owner="three", count=100, now=over))
+
+    assert (LOOKS_IN_FLIGHT, 0) == (len(taken), len(beside))
+
+
+def test_the_next_process_takes_over_looks_as_well(store: Store) -> None:
+    """On SQLite it need not wait for the end of their leases."""
+    _leave_looks_behind(store)
+    settle = timedelta(seconds=10)
+
+    end = begin_work(store, NOW, settle)
+    soon = NOW + settle + timedelta(seconds=1)
+    taken = store.write_now(lambda conn: outbox.claim(conn, owner="two", count=100, now=soon))
+    end()
+
+    assert (LOOKS_IN_FLIGHT if store.dialect == "sqlite" else 0) == len(taken)
