@@ -44,6 +44,8 @@ WAIT_SECONDS = 3
 
 #: PostgreSQL's codes for "somebody else was faster, try again": serialization failure, deadlock.
 _CONTENTION = {"40001", "40P01"}
+#: And for "whom you wait for takes too long".
+_NOT_HAD = "55P03"
 
 
 class StoreDownError(Exception):
@@ -328,7 +330,7 @@ class Store:
             except SQLAlchemyError as error:
                 if remaining and _is_contention(error):
                     continue
-                if not begun or _is_disconnect(error):
+                if not begun or _is_disconnect(error) or _is_kept_waiting(error):
                     raise _translated(error) from error
                 raise
             else:
@@ -357,6 +359,11 @@ def _settle(
 
 def _is_contention(error: SQLAlchemyError) -> bool:
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _CONTENTION
+
+
+def _is_kept_waiting(error: SQLAlchemyError) -> bool:
+    # For their turn, mostly, which stands before all that a unit does: whoever came next would wait as long.
+    return isinstance(error, DBAPIError) and _sqlstate(error.orig) == _NOT_HAD
 
 
 def _is_disconnect(error: SQLAlchemyError) -> bool:

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from relay.store.engine import GO_FIRST, GROUP, RefusalError, Store, StoreDownError
+from relay.store.postgres import TAKE_TURN
 from tests.conftest import empty
 
 
@@ -269,6 +271,42 @@ def test_a_database_that_is_gone_is_asked_once_for_all_who_wait() -> None:
     # The first of them may have been alone in its group.
     assert len(tries) <= 2
     assert [StoreDownError] * 8 == [type(outcome) for outcome in outcomes]
+
+
+@pytest.mark.postgres
+def test_a_turn_that_does_not_come_is_waited_for_once_by_all_who_wait(postgres_url: str) -> None:
+    """Each wait may take nine seconds, and whoever stands last in a group would wait for all the others' as well."""
+    empty(postgres_url)
+    turns: list[str] = []
+
+    def hasten(connection: Any, _record: object) -> None:
+        connection.execute("SET lock_timeout = 300")  # So that the test need not wait.
+        connection.commit()
+
+    def note(_conn: object, _cursor: object, statement: str, *_rest: object) -> None:
+        turns.extend([statement] * (statement == TAKE_TURN))
+
+    with closing(Store(postgres_url)) as other, closing(Store(postgres_url)) as store:
+        event.listen(store.write_engine, "connect", hasten)
+        event.listen(store.write_engine, "before_cursor_execute", note)
+        gate, held = threading.Event(), threading.Event()
+
+        def hold(_conn: Connection) -> None:
+            held.set()
+            gate.wait(5)
+
+        turn = other._submit(hold)
+        held.wait(5)
+        outcomes = [_outcome(future) for future in _queued(store, 3)]
+        gate.set()
+        turn.result(5)
+        insert(store, "later")
+
+        assert ["later"] == keys(store)
+
+    # The first may have been alone in its group.
+    assert len(turns) - 1 <= 2
+    assert [StoreDownError] * 3 == [type(outcome) for outcome in outcomes]
 
 
 def _queued(store: Store, count: int) -> list[Future[None]]:
