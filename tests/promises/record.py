@@ -281,7 +281,7 @@ def _events(sim: Simulator, home: Repository) -> Iterator[Event]:
     for delivery in sim.deliveries:
         if delivery.repository_id == home.id and delivery.event in _EVENTS:
             by_guid.setdefault(delivery.guid, []).append(delivery)
-    line = _line(home)
+    lines = _Lines(home)
     for guid, tries in by_guid.items():
         payload = tries[0].payload
         if payload.get("deleted") or (payload.get("action") == "edited" and "base" not in payload["changes"]):
@@ -291,12 +291,10 @@ def _events(sim: Simulator, home: Repository) -> Iterator[Event]:
         if taken is not None:
             began = taken.delivered_at.timestamp()
             accepted = (began, began + taken.response.seconds)
-        yield _event(guid, tries[0], payload, accepted, home, line)
+        yield _event(guid, tries[0], payload, accepted, lines)
 
 
-def _event(
-    guid: str, first: Delivery, payload: Any, accepted: tuple[float, float] | None, home: Repository, line: set[str]
-) -> Event:
+def _event(guid: str, first: Delivery, payload: Any, accepted: tuple[float, float] | None, lines: _Lines) -> Event:
     given: dict[str, Any] = {"guid": guid, "name": first.event, "action": str(payload.get("action", ""))}
     given |= {"happened": first.delivered_at.timestamp(), "accepted": accepted}
     if first.event == "pull_request":
@@ -311,7 +309,7 @@ def _event(
             labels=frozenset(label["name"].lower() for label in pull["labels"]),
             label=str(payload.get("label", {}).get("name", "")).lower(),
             author_association=str(pull["author_association"]),
-            files=_files(home, head, line),
+            files=lines.files(head, str(pull["base"]["ref"])),
         )
     if first.event == "push":
         commits = payload["commits"]
@@ -328,27 +326,33 @@ def _event(
     return Event(**given, thread=f"comment {number}", head_sha="", text=text)
 
 
-def _line(home: Repository) -> set[str]:
-    """The commits of the default branch, by first parents."""
-    found: set[str] = set()
-    at: str | None = home.refs[f"refs/heads/{home.default_branch}"]
-    while at is not None and at not in found:
-        found.add(at)
-        commit = home.network.commits[at]
-        at = commit.parents[0] if commit.parents else None
-    return found
+class _Lines:
+    """The commits of each branch, by first parents, and what a head changes since it left the one it is for."""
 
+    def __init__(self, home: Repository) -> None:
+        self._home = home
+        self._known: dict[str, frozenset[str]] = {}
 
-def _files(home: Repository, head: str, line: set[str]) -> frozenset[str]:
-    """What a head changes since it left the default branch."""
-    found: set[str] = set()
-    commit = home.network.commits[head]
-    while commit.sha not in line and commit.parents:
-        parent = home.network.commits[commit.parents[0]]
-        if commit.tree is not parent.tree:
-            found |= {path for path, _ in commit.tree.items() ^ parent.tree.items()}
-        commit = parent
-    return frozenset(found)
+    def files(self, head: str, branch: str) -> frozenset[str]:
+        """The paths that this head changes."""
+        line = self._known.get(branch)
+        if line is None:
+            line = self._known[branch] = frozenset(self._of(branch))
+        found: set[str] = set()
+        commit = self._home.network.commits[head]
+        while commit.sha not in line and commit.parents:
+            parent = self._home.network.commits[commit.parents[0]]
+            if commit.tree is not parent.tree:
+                found |= {path for path, _ in commit.tree.items() ^ parent.tree.items()}
+            commit = parent
+        return frozenset(found)
+
+    def _of(self, branch: str) -> Iterator[str]:
+        at: str | None = self._home.refs[f"refs/heads/{branch}"]
+        while at is not None:
+            yield at
+            parents = self._home.network.commits[at].parents
+            at = parents[0] if parents else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:

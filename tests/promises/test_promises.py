@@ -277,6 +277,24 @@ def test_a_refusal_for_good_is_no_loss() -> None:
     assert {"a wanted backend was never told"} == broken(early)
 
 
+def test_the_end_of_a_pull_request_is_no_loss_to_a_backend_that_is_left_alone() -> None:
+    """It was refused over and over, and was not asked again: a dead letter. A head it would be told of later."""
+    closed = event("d2", "closed", at=500.0, closed=True)
+    told = tuple(request(entry, "d2", at=501.0, action="closed") for entry in ENTRIES[:2])
+    refusals = tuple(Refusal("org/told", 400.0 + number, 403) for number in range(5))
+    record = replace(CLEAN, events=(*CLEAN.events, closed), requests=(*CLEAN.requests, *told), refusals=refusals)
+
+    assert 1 == judged(record).by_fate["refused"]
+    assert set() == broken(record)
+    worked = replace(record, requests=(*record.requests, request(TOLD, "d0", at=402.5)))
+    assert {"a wanted backend was never told"} == broken(worked)
+    assert {"a wanted backend was never told"} == broken(replace(record, refusals=refusals[1:]))
+    opened = event("d3", head=NEXT, at=500.0, thread="pull 8")
+    heads = tuple(request(entry, "d3", NEXT, at=501.0) for entry in ENTRIES[:2])
+    later = replace(CLEAN, events=(*CLEAN.events, opened), requests=(*CLEAN.requests, *heads), refusals=refusals)
+    assert "a wanted backend was never told" in broken(later)
+
+
 def test_a_webhook_that_was_not_answered_promises_nothing() -> None:
     """Only a 2xx is a promise; where GitHub has none, it delivers again."""
     record = Record(upstream="pytorch/pytorch", events=(replace(event(), accepted=None),))

@@ -58,3 +58,18 @@ def test_a_true_story_is_clean_until_a_note_is_taken_away(world: World) -> None:
     assert ["an accepted report is lost"] == [
         breach.rule for breach in judge(record_of(world.sim), parse(text).entries, Trouble()).breaches
     ]
+
+
+def test_what_a_head_changes_is_counted_from_the_branch_it_is_for(world: World) -> None:
+    """What has landed on a release branch is none of the files of a pull request that is for this branch."""
+    world.backend("org/told", "L1", REPORTS)
+    world.start()
+    world.up.push("refs/heads/release/2.9", files=["src/landed.py"])
+
+    pr = world.up.open_pull_request(files=["docs/read.md"], base="release/2.9")
+    pr.push(files=["docs/more.md"])
+    world.up.push("refs/heads/release/2.9", files=["src/landed_later.py"])
+    world.idle()
+
+    files = [set(event.files) for event in record_of(world.sim).events if event.name == "pull_request"]
+    assert [{"docs/read.md"}, {"docs/read.md", "docs/more.md"}] == files

@@ -114,6 +114,9 @@ def _matches(patterns: Iterable[str], text: str) -> bool:
 _PEERS = 3
 _PEER_SECONDS = 15.0
 
+#: So many refusals with nothing between them that worked, and a backend is left alone.
+_OVER_AND_OVER = 5
+
 
 class Reckoning:
     """What became of each want, from the dispatches that took effect and from what happened upstream besides."""
@@ -123,9 +126,11 @@ class Reckoning:
         taken = {event.guid: event.accepted[1] for event in record.events if event.accepted is not None}
         told = ((taken[sent.delivery_id], sent) for sent in record.delivered if sent.delivery_id in taken)
         self._told = sorted(told, key=lambda one: one[0])
+        self._sent_to: dict[str, list[Request]] = {}
         self._by_delivery: dict[tuple[str, str], list[Request]] = {}
         self._by_head: dict[tuple[str, str], list[Request]] = {}
         for sent in record.delivered:
+            self._sent_to.setdefault(sent.backend, []).append(sent)
             self._by_delivery.setdefault((sent.backend, sent.delivery_id), []).append(sent)
             self._by_head.setdefault((sent.backend, sent.head_sha), []).append(sent)
         self._threads: dict[str, list[Event]] = {}
@@ -152,6 +157,8 @@ class Reckoning:
             return Fate.SUPERSEDED
         if any(at >= event.accepted[0] for at in self._refused.get(want.backend, ())):
             return Fate.REFUSED
+        if tells and self._was_refusing(want.backend, event.accepted[0]):
+            return Fate.REFUSED
         if gives_way and self._superseded_late(want):
             return Fate.LATE
         return Fate.LOST
@@ -166,6 +173,15 @@ class Reckoning:
             sent.action not in _TELLS_ONLY and _same_thread(sent, event, tags=want.tags)
             for sent in self._by_head.get((want.backend, event.head_sha), ())
         )
+
+    def _was_refusing(self, backend: str, at: float) -> bool:
+        """Whether GitHub had last said, over and over, that this backend is not to be had.
+
+        What comes then is a dead letter, and nothing is asked about it. Once the backend is back it is told of the
+        heads that are current, which a word of an end is not.
+        """
+        worked = max((sent.began for sent in self._sent_to.get(backend, ()) if sent.began < at), default=0.0)
+        return sum(worked < refused < at for refused in self._refused.get(backend, ())) >= _OVER_AND_OVER
 
     def _overtaken(self, event: Event) -> bool:
         """Whether something that happened later in the thread may have reached the relay before it."""
