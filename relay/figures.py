@@ -89,7 +89,8 @@ class Figures:
         self._metrics.accounts_held.labels("limit").set(held.resting)
         self._metrics.accounts_held.labels("budget").set(held.saving)
         self._metrics.effects_open.set(backlog.open)
-        self._metrics.oldest_seconds.set(backlog.oldest.total_seconds())
+        self._metrics.oldest_takable_seconds.set(backlog.takable.total_seconds())
+        self._metrics.oldest_due_seconds.set(backlog.due.total_seconds())
 
     async def _show_waiting(self) -> None:
         now = self._now()

@@ -47,8 +47,15 @@ class Metrics:
             "crcr_github_requests", "Requests to GitHub.", ["method", "route", "status"], registry=self.registry
         )
         self.effects_open = Gauge("crcr_effects_open", "Effects that are still owed.", registry=self.registry)
-        self.oldest_seconds = Gauge(
-            "crcr_oldest_effect_seconds", "Age of the oldest effect that is due and not done.", registry=self.registry
+        self.oldest_takable_seconds = Gauge(
+            "crcr_oldest_effect_seconds",
+            "Time since the oldest effect that waits for nothing but a worker could be taken.",
+            registry=self.registry,
+        )
+        self.oldest_due_seconds = Gauge(
+            "crcr_oldest_due_seconds",
+            "Time since the oldest effect that is not done was due, whatever it waits for.",
+            registry=self.registry,
         )
         self.allowlist_age_seconds = Gauge(
             "crcr_allowlist_age_seconds", "Time since the allowlist's source was last read.", registry=self.registry

@@ -30,7 +30,7 @@ from relay.deciding.circuits import Pace
 from relay.deciding.effects import Kind, NewEffect
 from relay.store import budgets, circuits
 from relay.store.budgets import rest
-from relay.store.candidates import OPEN_STATES, free_turns, release
+from relay.store.candidates import IS_OPEN, NOTHING, OPEN_STATES, TIME, free_turns, release
 from relay.store.circuits import Contact, Turned
 from relay.store.claiming import LEASE, Claimed, Claims, claim
 from relay.store.conflict import on_conflict_do_nothing
@@ -303,10 +303,14 @@ def dead_of(kinds: Sequence[Kind]) -> ColumnElement[bool]:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much is owed: open effects, and how long the oldest that is due has been waiting."""
+    """How much is owed: open effects, and for how long the oldest has waited for a worker, and the oldest that is due.
+
+    What is due may be under way, stand in its lane, or wait for an account or a circuit: no worker could take it now.
+    """
 
     open: int
-    oldest: timedelta
+    takable: timedelta
+    due: timedelta
 
 
 def open_count(conn: Connection) -> int:
@@ -315,11 +319,25 @@ def open_count(conn: Connection) -> int:
     return int(conn.execute(owed).scalar() or 0)
 
 
+_NOW = bindparam("now", type_=_effect.c.due.type)
+_IS_DUE = _effect.c.due <= _NOW
+_BACKLOG = select(
+    func.count().label("open"),
+    func.min(case((_IS_DUE, _effect.c.due))).label("due"),
+    # A worker that turns takes these with its next claim, or notes of them what they wait for.
+    func.min(
+        case((and_(_effect.c.state == "ready", _effect.c.waits_for.in_((NOTHING, TIME)), _IS_DUE), _effect.c.due))
+    ).label("ready"),
+    # Whose lease has ended somebody left behind.
+    func.min(case((and_(_effect.c.state == "running", _effect.c.lease <= _NOW), _effect.c.lease))).label("left"),
+).where(IS_OPEN)
+
+
 def backlog(conn: Connection, now: datetime) -> Backlog:
     """How far behind the worker is."""
-    oldest = select(func.min(_effect.c.due)).where(_effect.c.state.in_(OPEN_STATES), _effect.c.due <= now)
-    since: datetime | None = conn.execute(oldest).scalar()
-    return Backlog(
-        open=open_count(conn),
-        oldest=timedelta() if since is None else now - since,
-    )
+    row = conn.execute(_BACKLOG, {"now": now}).one()
+
+    def waited(*since: datetime | None) -> timedelta:
+        return max((now - one for one in since if one is not None), default=timedelta())
+
+    return Backlog(open=int(row.open), takable=waited(row.ready, row.left), due=waited(row.due))

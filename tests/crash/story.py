@@ -153,7 +153,7 @@ class Cast:
     def _due(self) -> float:
         time.sleep(0.01)
         try:
-            return self.world.metric("crcr_oldest_effect_seconds")
+            return self.world.metric("crcr_oldest_due_seconds")
         except OSError:
             return -1
 

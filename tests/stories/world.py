@@ -220,7 +220,7 @@ class World:
 
     def idle(self, timeout: float = 15.0) -> None:
         """Wait until the relay owes nothing that is due."""
-        wait_until(lambda: self.metric("crcr_oldest_effect_seconds") == 0, timeout, what="an outbox without backlog")
+        wait_until(lambda: self.metric("crcr_oldest_due_seconds") == 0, timeout, what="an outbox without backlog")
 
     def hushed(self, seconds: float = 0.5) -> None:
         """Wait until GitHub has been asked nothing for so long.
