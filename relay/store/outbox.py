@@ -84,6 +84,11 @@ class Ended:
     refused: bool = False  # What was asked for was refused for good.
     unsure: bool = False  # What was asked for may have been done although nobody said so.
 
+    @property
+    def of_try(self) -> tuple[int, int]:
+        """Which try it ended: the effect, and its fencing number."""
+        return self.effect.id, self.effect.attempts
+
 
 def enqueue(conn: Connection, effects: Sequence[NewEffect], now: datetime) -> None:
     """Write effects down in their order. One with a ``coalesce_key`` that already waits is left out."""
@@ -155,20 +160,22 @@ _DONE = (
         lease=None,
         owner=None,
     )
-    .returning(_effect.c.id)
+    .returning(_effect.c.id, _effect.c.attempts)
 )
 
 
 def finish(conn: Connection, ended: Sequence[Ended], *, owner: str, now: datetime) -> tuple[Ended, ...]:
     """Note how attempts ended; returns those whose lease was still ours. The others were taken over and noted there."""
-    held: set[int] = set()
-    done = [(end.effect.id, end.effect.attempts) for end in ended if end.outcome == "done"]
+    held: set[tuple[int, int]] = set()
+    done = [end.of_try for end in ended if end.outcome == "done"]
     if done:
-        held.update(conn.execute(_DONE, {"b_held": done, "b_owner": owner, "b_now": now}).scalars())
+        held.update(
+            (row.id, row.attempts) for row in conn.execute(_DONE, {"b_held": done, "b_owner": owner, "b_now": now})
+        )
     for end in ended:
         if end.outcome != "done" and _finish_otherwise(conn, end, owner, now):
-            held.add(end.effect.id)
-    noted = tuple(end for end in ended if end.effect.id in held)
+            held.add(end.of_try)
+    noted = tuple(end for end in ended if end.of_try in held)
     release(conn, [end.effect.lane for end in noted if end.outcome in {"done", "dead"}])
     if noted:
         conn.execute(insert(_attempt), [_attempt_row(end, now) for end in noted])
