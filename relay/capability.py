@@ -1,7 +1,8 @@
 """The capability a dispatch carries: it binds a callback to that one dispatch, and says nothing about who calls.
 
 It is derived from the dispatch's id and a relay key and never stored, so a leak of the database leaks none. The first
-key signs, all verify, which is how a key is rotated. A key that was made for want of any verifies behind those.
+key signs, all verify, which is how a key is rotated. A key that was made for want of any verifies behind those for a
+while.
 """
 
 from __future__ import annotations

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from sqlalchemy import Connection
 
 from relay.admins import AdminTokens
 from relay.capability import CapabilityKeys
 from relay.clock import Now
 from relay.github.keys import AppKey, Apps, BadKey, read_key
 from relay.hud import HudClient
+from relay.results.binding import CAPABILITY_LIFE
 from relay.settings import Settings, SettingsError
 from relay.store import documents
 from relay.store.engine import Store
 from relay.store.login import same_place
 
 log = structlog.get_logger(__name__)
+
+#: How long the key that is kept verifies once the settings name others: until the last result of what it was given to.
+#: A key that lies in the database is not to be good for ever.
+KEPT_KEY_LASTS = CAPABILITY_LIFE + timedelta(days=5)
 
 
 class Credentials:
@@ -84,22 +91,39 @@ def load_apps(settings: Settings, read: Callable[[str], RSAPrivateKey] = read_ke
 def capability_keys(settings: Settings, store: Store, now: Now) -> CapabilityKeys:
     """The keys of the settings, else one that is made once and kept in the store.
 
-    The kept one goes on verifying once there are others: runs that were told by it may still be on their way.
+    Once there are others the kept one goes on verifying for a while: runs that were told by it may be on their way.
 
     Raises SettingsError for one that cannot be used.
     """
     texts = [key.get_secret_value() for key in settings.secret_keys]
     if texts:
-        found = store.read_now(lambda conn: documents.load(conn, documents.CAPABILITY_KEY))
-        kept = None if found is None else found.body
+        kept = store.write_now(lambda conn: _left_key(conn, now()))
     else:
         fresh = secrets.token_urlsafe(48)
-        kept = store.write_now(lambda conn: documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now()))
+        kept = store.write_now(lambda conn: _kept_key(conn, fresh, now()))
         texts = [kept]
     try:
         return CapabilityKeys.of(texts, kept)
     except ValueError as error:
         raise SettingsError(f"CRCR_{error}") from None
+
+
+def _kept_key(conn: Connection, fresh: str, now: datetime) -> str:
+    documents.forget(conn, documents.CAPABILITY_KEY_LEFT)
+    return documents.keep_first(conn, documents.CAPABILITY_KEY, fresh, now)
+
+
+def _left_key(conn: Connection, now: datetime) -> str | None:
+    found = documents.load(conn, documents.CAPABILITY_KEY)
+    if found is None:
+        return None
+    documents.keep_first(conn, documents.CAPABILITY_KEY_LEFT, "", now)
+    left = documents.load(conn, documents.CAPABILITY_KEY_LEFT)
+    if left is None or now < left.updated_at + KEPT_KEY_LASTS:
+        return found.body
+    documents.forget(conn, documents.CAPABILITY_KEY)
+    documents.forget(conn, documents.CAPABILITY_KEY_LEFT)
+    return None
 
 
 def _admins(settings: Settings) -> AdminTokens:

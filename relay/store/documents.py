@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from relay.store.outbox import on_conflict_do_nothing
 from relay.store.tables import AllowlistVersion, Audit, Document
@@ -16,6 +16,8 @@ _audit = Audit.__table__  # type: ignore[attr-defined]
 
 ALLOWLIST = "allowlist"
 CAPABILITY_KEY = "capability_key"
+#: Stands from when the settings named keys of their own, and the one that is kept here signed no more.
+CAPABILITY_KEY_LEFT = "capability_key_left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,11 @@ def keep_first(conn: Connection, key: str, body: str, now: datetime) -> str:
         {"key": key, "body": body, "digest": "", "updated_at": now, "checked_at": now, "note": ""},
     )
     return str(conn.execute(select(_document.c.body).where(_document.c.key == key)).scalar_one())
+
+
+def forget(conn: Connection, key: str) -> None:
+    """Keep nothing under this name any more."""
+    conn.execute(delete(_document).where(_document.c.key == key))
 
 
 def note_checked(conn: Connection, key: str, now: datetime, note: str = "") -> None:

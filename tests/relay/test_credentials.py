@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from relay.capability import CapabilityKeys
@@ -47,6 +49,31 @@ def test_runs_told_before_a_key_was_set_may_report_after_it(store: Store, clock:
     assert 7 == after.keys.dispatch_of(told)
     assert after.keys.dispatch_of(CapabilityKeys.of([FIRST]).issue(8)) is None
     assert CapabilityKeys.of([SECOND]).issue(9) == after.keys.issue(9)
+
+
+def test_the_key_that_was_made_is_not_good_for_ever(store: Store, clock: Clock) -> None:
+    """It lies in the database: once results by it can no longer come, it is forgotten."""
+    told = in_force(store, clock).keys.issue(7)
+    clock.advance(timedelta(days=400))
+    in_force(store, clock, FIRST)
+    clock.advance(timedelta(days=39))
+    assert 7 == in_force(store, clock, FIRST).keys.dispatch_of(told)
+
+    clock.advance(timedelta(days=2))
+
+    assert in_force(store, clock, FIRST).keys.dispatch_of(told) is None
+    assert store.read_now(lambda conn: documents.load(conn, documents.CAPABILITY_KEY)) is None
+    assert in_force(store, clock).keys.dispatch_of(told) is None
+
+
+def test_a_key_that_is_in_use_again_lasts_again(store: Store, clock: Clock) -> None:
+    """The settings named others for a day only."""
+    told = in_force(store, clock).keys.issue(7)
+    in_force(store, clock, FIRST)
+    in_force(store, clock)
+    clock.advance(timedelta(days=60))
+
+    assert 7 == in_force(store, clock, FIRST).keys.dispatch_of(told)
 
 
 def test_no_key_is_made_where_one_is_set(store: Store, clock: Clock) -> None:
