@@ -45,7 +45,7 @@ LANES = 1_000
 # later neither database can tell that the index holds what is asked for, and would read all that was ever done.
 OPEN_STATES: BindParameter[str] = bindparam("open_states", ["ready", "running"], expanding=True, literal_execute=True)
 IS_OPEN = _effect.c.state.in_(OPEN_STATES)
-_OPEN = "state IN ('ready', 'running')"
+OPEN = "state IN ('ready', 'running')"
 _IS_READY = _effect.c.state == bindparam("ready_state", "ready", literal_execute=True)
 IS_RUNNING = _effect.c.state == bindparam("running_state", "running", literal_execute=True)
 _TIME = _effect.c.due.type
@@ -102,7 +102,7 @@ _COLUMNS = (
 _NAMES = ", ".join(f"one.{column.name} AS {column.name}" for column in _COLUMNS)
 _BEHIND = (
     "EXISTS (SELECT 1 FROM effect AS before WHERE before.lane = one.lane AND before.id < one.id"  # noqa: S608
-    f" AND before.{_OPEN}) AS behind"
+    f" AND before.{OPEN}) AS behind"
 )
 # The newest first within one priority, so that after an outage the heads people look at are served first.
 _FIRST_OF_EACH = {
@@ -155,7 +155,7 @@ _PARK = {
 _RELEASE = {
     dialect: text(
         "UPDATE effect SET waits_for = '' WHERE state = 'ready' AND waits_for = 'turn' AND id IN ("  # noqa: S608
-        f"SELECT (SELECT id FROM effect WHERE {_OPEN} AND lane = ended.value"
+        f"SELECT (SELECT id FROM effect WHERE {OPEN} AND lane = ended.value"
         f" ORDER BY lane, id LIMIT 1) FROM {lanes})"
     )
     for dialect, lanes in (
@@ -166,9 +166,9 @@ _RELEASE = {
 # A look for each lane in which anything is open, and no look at what stands behind its first.
 _OPEN_LANES = text(
     "WITH RECURSIVE open_lane(name, number) AS ("  # noqa: S608  # Made of what stands above.
-    f" SELECT (SELECT lane FROM effect WHERE {_OPEN} AND lane > :after ORDER BY lane LIMIT 1), 1"
+    f" SELECT (SELECT lane FROM effect WHERE {OPEN} AND lane > :after ORDER BY lane LIMIT 1), 1"
     " UNION ALL"
-    f" SELECT (SELECT lane FROM effect WHERE {_OPEN} AND lane > open_lane.name ORDER BY lane LIMIT 1), number + 1"
+    f" SELECT (SELECT lane FROM effect WHERE {OPEN} AND lane > open_lane.name ORDER BY lane LIMIT 1), number + 1"
     f" FROM open_lane WHERE open_lane.name IS NOT NULL AND number < {LANES})"
     " SELECT name FROM open_lane WHERE name IS NOT NULL"
 ).columns(name=_effect.c.lane.type)

@@ -133,3 +133,12 @@ def test_what_runs_all_the_time_has_an_index(store: Store, index: str, unit: Cal
     assert index in account
     assert "SCAN effect\n" not in f"{account}\n"
     assert "Seq Scan on effect" not in account
+
+
+def test_a_touch_reads_of_what_is_owed_only_its_own(store: Store) -> None:
+    """It runs with every report, and thousands may be owed: an index of them that is read from end to end is none."""
+    account = carried_out(store, lambda conn: touch_head(conn, "1" * 40, TERMS, NOW))
+
+    assert "SCAN effect" not in account
+    if store.dialect == "postgresql":
+        assert "Index Cond: ((lane)::text = " in account

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import Connection, delete, select, update
 
 from allowlist.model import RepoName
 from relay.github.errors import RetryLater
@@ -16,7 +16,7 @@ from relay.store.comments import want_comment
 from relay.store.engine import Store
 from relay.store.outbox import Claimed
 from relay.store.sooner import AGAIN, sooner
-from relay.store.tables import Effect
+from relay.store.tables import Attempt, Effect
 from relay.texts.words import GATE_NAME
 from relay.work.outbox import Again, Note
 from relay.work.schedule import SCHEDULE, UNSURE
@@ -84,6 +84,22 @@ def test_a_touch_brings_the_retry_of_its_check_forward(
 
     assert ("completed", "success") == (record.github.showing(GATE_NAME).status, record.checks()[GATE_NAME].conclusion)
     assert AGAIN >= UNSURE
+
+
+def test_a_retry_is_known_by_its_check_whatever_its_own_number(record_on_both: Record) -> None:
+    """The first effect ever is of the first check ever; later ones share no number."""
+    record = record_on_both
+    refused(record)
+    far(record)
+
+    def renumber(conn: Connection) -> None:
+        conn.execute(delete(Attempt))
+        conn.execute(update(_effect).values(id=_effect.c.id + 1_000))
+
+    record.store.write_now(renumber)
+    record.touch()
+
+    assert record.clock.now() + AGAIN == min(one.due for one in record.rows(Effect) if one.failures)
 
 
 def test_a_time_that_github_named_holds_all_the_same(record: Record) -> None:
