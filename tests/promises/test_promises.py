@@ -295,6 +295,19 @@ def test_the_end_of_a_pull_request_is_no_loss_to_a_backend_that_is_left_alone() 
     assert "a wanted backend was never told" in broken(later)
 
 
+def test_what_waits_for_more_to_be_seen_gives_way_to_an_end() -> None:
+    """Two tries failed, and may have arrived for all that the runs say: the published wait is kept, and not a loss."""
+    tries = tuple(request(TOLD, at=101.0 + number, status=502, effect=False) for number in range(2))
+    closed = event("d2", "closed", at=130.0, closed=True)
+    told = tuple(request(entry, "d2", at=131.0, action="closed") for entry in ENTRIES)
+    record = replace(CLEAN, events=(*CLEAN.events, closed), requests=(*CLEAN.requests[:2], *tries, *told))
+
+    assert set() == broken(record, Trouble(unseen=36.0))
+    assert {"a wanted backend was never told"} == broken(record, Trouble(unseen=20.0))
+    once = replace(record, requests=tuple(one for one in record.requests if one is not tries[0]))
+    assert {"a wanted backend was never told"} == broken(once, Trouble(unseen=36.0))
+
+
 def test_a_webhook_that_was_not_answered_promises_nothing() -> None:
     """Only a 2xx is a promise; where GitHub has none, it delivers again."""
     record = Record(upstream="pytorch/pytorch", events=(replace(event(), accepted=None),))

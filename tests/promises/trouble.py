@@ -12,12 +12,14 @@ class Trouble:
 
     ``patience`` is how long the relay may take for anything when all is well, ``lease`` how long a claim stands that
     its holder will not come back for. A kill after which the process was not started again until later is a span, too.
+    ``unseen`` is the published wait of a dispatch of which two tries met an answer that leaves open whether it arrived.
     """
 
     kills: tuple[float, ...] = ()
     spans: tuple[tuple[float, float], ...] = ()
     patience: float = 5.0
     lease: float = 61.0
+    unseen: float = 0.0
 
     def excused_until(self, at: float) -> float:
         """Until when something that was owed from ``at`` on may be late, with all that was broken meanwhile."""

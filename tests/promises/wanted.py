@@ -114,6 +114,8 @@ def _matches(patterns: Iterable[str], text: str) -> bool:
 _PEERS = 3
 _PEER_SECONDS = 15.0
 
+#: So many tries may each have arrived before the relay waits until more can be seen.
+_BLIND = 2
 #: So many refusals with nothing between them that worked, and a backend is left alone.
 _OVER_AND_OVER = 5
 
@@ -129,6 +131,10 @@ class Reckoning:
         self._sent_to: dict[str, list[Request]] = {}
         self._by_delivery: dict[tuple[str, str], list[Request]] = {}
         self._by_head: dict[tuple[str, str], list[Request]] = {}
+        self._doubtful: dict[tuple[str, str], list[float]] = {}
+        for tried in record.requests:
+            if not tried.effect and not 200 <= tried.status < 500:
+                self._doubtful.setdefault((tried.backend, tried.delivery_id), []).append(tried.ended)
         for sent in record.delivered:
             self._sent_to.setdefault(sent.backend, []).append(sent)
             self._by_delivery.setdefault((sent.backend, sent.delivery_id), []).append(sent)
@@ -153,7 +159,7 @@ class Reckoning:
         if (tells or not want.every_commit) and self._overtaken(event):
             return Fate.OVERTAKEN
         gives_way = not (tells or want.every_commit)
-        if gives_way and self._superseded(event):
+        if gives_way and self._superseded(want):
             return Fate.SUPERSEDED
         if any(at >= event.accepted[0] for at in self._refused.get(want.backend, ())):
             return Fate.REFUSED
@@ -192,14 +198,21 @@ class Reckoning:
             if other is not event
         )
 
-    def _superseded(self, event: Event) -> bool:
+    def _superseded(self, want: Want) -> bool:
         """Whether a newer head or an end came before the relay can be blamed for not having sent it.
 
         A tag of a commit gives way to the branch that has it, so the end of either will do.
         """
+        waits = self._waits_unseen(want)
         return any(
-            min(replaced) <= self._trouble.excused_until(accepted) for accepted, replaced in self._replaced(event)
+            min(replaced) <= max(waits, self._trouble.excused_until(accepted))
+            for accepted, replaced in self._replaced(want.event)
         )
+
+    def _waits_unseen(self, want: Want) -> float:
+        """Until when it waits because two tries have failed, and may have arrived for all that can be seen."""
+        failed = self._doubtful.get((want.backend, want.event.guid), ())
+        return 0.0 if len(failed) < _BLIND else max(failed) + self._trouble.unseen
 
     def _superseded_late(self, want: Want) -> bool:
         """Whether it gave way to a newer head or an end while backends of other webhooks waited longer still."""

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from allowlist.parse import parse
+from relay.deciding.arrival import UNSEEN_WAIT
 from tests.benchmarks.owed import Owed
 from tests.promises import Trouble, Verdict, judge, record_of
 from tests.soak.delays import Delays, delays_of
@@ -22,7 +23,7 @@ from tests.soak.fleet import BACKENDS, DEADLINE_SECONDS, fleet
 from tests.soak.mischief import Mischief
 from tests.soak.outage import database_down
 from tests.soak.relays import Replica
-from tests.soak.stage import Stage, seconds
+from tests.soak.stage import RETRY_SCALE, Stage, seconds
 from tests.soak.traffic import People, moments
 from tests.soak.weather import Blow, Spell, forecast
 
@@ -291,7 +292,9 @@ class Soak:
         stage = self.stage
         record = record_of(stage.sim)
         lease = _SQLITE_LEASE if self._database_url.startswith("sqlite") else _LEASE
-        trouble = Trouble(tuple(self._kills), tuple(self._spans), patience=self._plan.patience, lease=lease)
+        unseen = UNSEEN_WAIT.total_seconds() * RETRY_SCALE + self._plan.patience
+        spans = tuple(self._spans)
+        trouble = Trouble(tuple(self._kills), spans, patience=self._plan.patience, lease=lease, unseen=unseen)
         verdict = judge(record, parse(stage.text).entries, trouble)
         answers = sorted(record.answer_seconds)
         return Outcome(
