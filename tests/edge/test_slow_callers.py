@@ -129,7 +129,7 @@ def test_the_time_is_for_the_whole_body() -> None:
 # --- How many there may be -------------------------------------------------------------------------------------------
 
 _POST = b"POST / HTTP/1.1\r\nHost: relay\r\nContent-Length: 9\r\n\r\n"
-#: More than the kernel takes off a server's hands at both ends of a connection (tcp_wmem, tcp_rmem): some 37 MB at most.
+#: More than the kernel takes off a server's hands at both ends of a connection (tcp_wmem, tcp_rmem): at most 37 MB.
 _BIG = 40_000_000
 
 
