@@ -355,6 +355,7 @@ class Worker:
             log.error("endings_not_noted", effects=len(batch), error=str(error))
             await self._keep(batch)
         except Exception as error:  # One note that cannot be written must not take the others with it.
+            self._kept = False  # The database answers, and what it does not take must not hold up all else.
             if len(batch) == 1:
                 effect = batch[0].end.effect
                 log.exception("ending_not_noted", effect=effect.id, kind=effect.kind, subject=effect.subject)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import Connection, insert, select
 
 from relay.deciding.circuits import State, backend_key
 from relay.deciding.effects import Kind, NewEffect
 from relay.store import circuits, outbox
 from relay.store.claiming import LEASE, Claimed
-from relay.store.engine import Store
+from relay.store.engine import Store, StoreDownError
 from relay.store.outbox import Ended
 from relay.store.tables import Attempt, Effect
 from relay.store.tables_limits import Circuit
@@ -116,3 +117,32 @@ def test_of_two_tries_that_end_together_only_the_one_in_force_counts(store: Stor
     assert [2] == [end.effect.attempts for end in noted]
     assert [(1, "ready", "network")] == rows(store)
     assert [2] == store.read_now(lambda conn: list(conn.execute(select(Attempt.number)).scalars()))
+
+
+def test_an_ending_that_cannot_be_noted_holds_up_nothing_else(store: Store, clock: Clock) -> None:
+    """It was kept while the database was away, and is not taken when that is back: the lease will tell of it."""
+    put(store, clock, "lane")
+
+    class Picky(Store):
+        """Is away for the first ending, and then does not take it."""
+
+        failures: ClassVar[list[Exception]] = [StoreDownError("away"), ValueError("unwritable")]
+
+        async def write(self, unit: Callable[[Connection], Any]) -> Any:
+            if self.failures and unit.__qualname__.startswith("Worker._note."):
+                raise self.failures.pop(0)
+            return await super().write(unit)
+
+    picky = Picky(store.url)
+    performer = Performer(lambda _effect: None, {})
+
+    def another_is_done() -> bool:
+        if not picky.failures and len(rows(store)) == 1:
+            another = NewEffect(Kind.DISPATCH, "another", "account org", 2)
+            store.write_now(lambda conn: outbox.enqueue(conn, [another], clock.now()))
+        return (2, "done", "") in rows(store)
+
+    asyncio.run(drain(picky, performer, clock, another_is_done))
+    picky.close()
+
+    assert [1, 2] == performer.performed
